@@ -1,0 +1,1 @@
+"""The Coinop server: frames in, actions out, one learner that gets better."""

@@ -1,0 +1,1 @@
+"""Bytes: what goes over the wire, one connection's rules, and the sockets."""

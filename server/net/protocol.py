@@ -1,0 +1,99 @@
+"""The server's side of one connection, without sockets: bytes in, events out, bytes to send.
+
+The rules:
+- A connection opens with one Hello. The server answers with a Welcome or a Reject.
+- After the Welcome the client sends Frames, each answered by one Action, and Ping, Pong, Bye.
+- Anything else is a fault: the last event is a WireError, an Error is sent, nothing more is read.
+
+    OPENING ──Hello──▶ GREETED ──welcome()──▶ PLAYING ──Bye, a fault──▶ CLOSED
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from enum import Enum, auto
+
+from server.net import wire
+from server.net.wire import Bye, Frame, Hello, InvalidError, Ping, Pong, Welcome, WireError
+from server.spaces import Spaces
+
+Event = Hello | Frame | Ping | Pong | Bye | WireError
+
+
+class State(Enum):
+    """How far a connection has come."""
+
+    OPENING = auto()
+    GREETED = auto()
+    PLAYING = auto()
+    CLOSED = auto()
+
+
+# What a client may say in each state, and the state that follows.
+_ALLOWED: dict[tuple[State, type], State] = {
+    (State.OPENING, Hello): State.GREETED,
+    (State.PLAYING, Ping): State.PLAYING,
+    (State.PLAYING, Pong): State.PLAYING,
+    (State.PLAYING, Bye): State.CLOSED,
+}
+
+
+class Protocol:
+    """One connection's state: feed it bytes, and it says what they mean."""
+
+    __slots__ = ("_spaces", "_splitter", "state")
+
+    def __init__(self, *, max_message_bytes: int) -> None:
+        self.state = State.OPENING
+        self._splitter = wire.Splitter(max_message_bytes)
+        self._spaces: Spaces | None = None
+
+    def receive(self, data: bytes) -> Iterator[Event]:
+        """Yield what these bytes say. It never raises: a fault is the last event.
+
+        Lazy on purpose: the welcome that follows a Hello takes effect before the next message
+        of the same chunk is read, so the chunks of a stream do not change its meaning.
+        """
+        if self.state is State.CLOSED:
+            return
+        try:
+            for payload in self._splitter.feed(data):
+                yield self._event(wire.unpack(payload))
+                if self.state is State.CLOSED:
+                    return
+        except WireError as fault:
+            self.state = State.CLOSED
+            yield fault
+
+    def welcome(self, welcome: Welcome, spaces: Spaces) -> bytes:
+        """Let the client play: the bytes of a Welcome."""
+        if self.state is not State.GREETED:
+            raise RuntimeError(f"welcome in state {self.state.name}")
+        self.state = State.PLAYING
+        self._spaces = spaces
+        return wire.encode(welcome)
+
+    def close(self, farewell: wire.Reject | Bye | wire.Error) -> bytes:
+        """End the connection: the bytes of the last message."""
+        self.state = State.CLOSED
+        return wire.encode(farewell)
+
+    @property
+    def buffered_bytes(self) -> int:
+        """Number of bytes held of a message that is not complete yet."""
+        return self._splitter.buffered_bytes
+
+    def _event(self, value: object) -> Event:
+        if type(value) is list:
+            if self.state is not State.PLAYING or self._spaces is None:
+                raise InvalidError("a Frame before the Welcome: say Hello first")
+            return wire.read_frame(value, self._spaces)
+        if type(value) is not dict:
+            raise InvalidError("a message is a map or an array")
+        message = wire.read_control(value)
+        following = _ALLOWED.get((self.state, type(message)))
+        if following is None or not isinstance(message, Hello | Ping | Pong | Bye):
+            kind = type(message).__name__
+            raise InvalidError(f"{kind} is not allowed while {self.state.name.lower()}")
+        self.state = following
+        return message

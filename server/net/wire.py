@@ -1,0 +1,450 @@
+"""The messages of the Coinop protocol and their bytes; docs/protocol.md is the normative text.
+
+A message is an unsigned 32-bit little-endian length and one msgpack value of that many bytes.
+A map is a control message and names itself in ``type``. An array is the hot message of its
+direction: a Frame from the client, an Action from the server. Everything here is pure.
+
+    WireError
+    ├── OversizeError      a length over the limit
+    ├── MalformedError     bytes that are not one msgpack value
+    └── InvalidError       a msgpack value that is not a message of ours
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from enum import IntEnum
+from reprlib import repr as short  # a stranger's value may be huge
+from typing import Any, NamedTuple
+
+import msgpack
+
+from server import spaces as spaces_module
+from server.spaces import Spaces, SpaceError, check_name
+
+VERSION = 1
+HEADER_BYTES = 4
+MAX_TEXT = 1024
+MAX_INFO = 32
+MAX_SEQUENCE = 2**53 - 1  # what a Lua or JavaScript number holds exactly
+
+TERMINAL = 1  # this observation ends the episode: nothing follows from it
+TRUNCATED = 2  # the episode ends here, but its value goes on
+START = 4  # first frame of an episode, linked to nothing before it
+ENDED = TERMINAL | TRUNCATED
+_ALL_FLAGS = TERMINAL | TRUNCATED | START
+
+
+class WireError(ValueError):
+    """Bytes or values that break the protocol; the message says how."""
+
+
+class OversizeError(WireError):
+    """A message longer than the limit, refused before anything is allocated."""
+
+
+class MalformedError(WireError):
+    """Bytes that are not exactly one msgpack value."""
+
+
+class InvalidError(WireError):
+    """A msgpack value that is not a message of this protocol."""
+
+
+class Source(IntEnum):
+    """Who chose an action."""
+
+    POLICY = 0
+    EXPLORATION = 1
+    EXPERT = 2
+    HUMAN = 3
+    SCRIPT = 4
+
+
+class Choice(NamedTuple):
+    """One value for every control: what an expert proposes or a game executed."""
+
+    discrete: list[int]
+    continuous: list[float]
+
+
+class Executed(NamedTuple):
+    """The action a game really carried out, and who chose it."""
+
+    source: Source
+    choice: Choice
+
+
+class Frame(NamedTuple):
+    """One decision of one game: what it shows and what it earned since the frame before."""
+
+    sequence: int
+    flags: int
+    rewards: list[float]
+    observation: bytes
+    executed: Executed | None = None
+    expert: Choice | None = None
+    info: dict[str, Any] | None = None
+
+
+class Action(NamedTuple):
+    """The answer to one frame."""
+
+    sequence: int
+    discrete: list[int]
+    continuous: list[float]
+    source: Source
+    settings: dict[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Hello:
+    """What a client says of itself before anything else."""
+
+    client: str
+    client_version: str
+    game: str
+    agent: str
+    spaces: Spaces
+    token: str = ""
+    resume: str = ""
+    version: int = VERSION
+
+
+@dataclass(frozen=True, slots=True)
+class Welcome:
+    """The server's yes: who the client is from now on, and what it may do."""
+
+    session: str
+    heartbeat_s: float
+    max_message_bytes: int
+    settings: dict[str, Any] = field(default_factory=dict)
+    resumed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Reject:
+    """The server's no, with a reason that a person can act on."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Ping:
+    """Asks the other side whether it is there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pong:
+    """Answers a Ping."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bye:
+    """Says that the connection ends in good order."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Error:
+    """Says what was wrong before the connection is closed."""
+
+    reason: str
+
+
+Control = Hello | Welcome | Reject | Ping | Pong | Bye | Error
+
+
+class Splitter:
+    """Cuts a stream of bytes into message payloads, whatever the chunks."""
+
+    __slots__ = ("_buffer", "_max_bytes")
+
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
+        self._buffer = bytearray()
+
+    def feed(self, data: bytes) -> Iterator[bytes]:
+        """Yield every payload that these bytes complete; raise on a length over the limit."""
+        # Lockstep sends one whole message at a time: no buffer needed then.
+        if (
+            not self._buffer
+            and len(data) > HEADER_BYTES
+            and int.from_bytes(data[:HEADER_BYTES], "little") == len(data) - HEADER_BYTES
+            and len(data) - HEADER_BYTES <= self._max_bytes
+        ):
+            yield data[HEADER_BYTES:]
+            return
+        self._buffer += data
+        start = 0
+        try:
+            while len(self._buffer) - start >= HEADER_BYTES:
+                body = start + HEADER_BYTES
+                length = int.from_bytes(self._buffer[start:body], "little")
+                if length > self._max_bytes:
+                    raise OversizeError(
+                        f"a message of {length} bytes is over the limit of {self._max_bytes}"
+                    )
+                if len(self._buffer) - body < length:
+                    break
+                start = body + length
+                yield bytes(self._buffer[body:start])
+        finally:
+            del self._buffer[:start]
+
+    @property
+    def buffered_bytes(self) -> int:
+        """Number of bytes kept of a message that is not complete yet."""
+        return len(self._buffer)
+
+
+# --- to bytes ---------------------------------------------------------------------------------
+
+_pack = msgpack.Packer(autoreset=True).pack
+
+
+def encode_frame(frame: Frame) -> bytes:
+    """Give the bytes of a Frame; fields at the end that are not set are left out."""
+    value: list[Any] = [
+        frame.sequence,
+        frame.flags,
+        [float(reward) for reward in frame.rewards],
+        frame.observation,
+    ]
+    rest = [
+        None
+        if frame.executed is None
+        else [int(frame.executed.source), *_plain_choice(frame.executed.choice)],
+        None if frame.expert is None else _plain_choice(frame.expert),
+        frame.info,
+    ]
+    while rest and rest[-1] is None:
+        rest.pop()
+    return _framed(value + rest)
+
+
+def encode_action(
+    sequence: int,
+    discrete: list[int],
+    continuous: list[float],
+    source: int,
+    settings: dict[str, Any] | None = None,
+) -> bytes:
+    """Give the bytes of an Action."""
+    if settings is None:
+        return _framed([sequence, discrete, continuous, source])
+    return _framed([sequence, discrete, continuous, source, settings])
+
+
+def encode(message: Control) -> bytes:
+    """Give the bytes of a control message."""
+    if isinstance(message, Hello):
+        return _framed(
+            {
+                "type": "hello",
+                "version": message.version,
+                "client": [message.client, message.client_version],
+                "game": message.game,
+                "agent": message.agent,
+                **message.spaces.to_plain(),
+                "token": message.token,
+                "resume": message.resume,
+            }
+        )
+    if isinstance(message, Welcome):
+        return _framed(
+            {
+                "type": "welcome",
+                "version": VERSION,
+                "session": message.session,
+                "heartbeat_s": float(message.heartbeat_s),
+                "max_message_bytes": message.max_message_bytes,
+                "settings": message.settings,
+                "resumed": message.resumed,
+            }
+        )
+    kind = type(message).__name__.lower()
+    if isinstance(message, Ping | Pong):
+        return _framed({"type": kind})
+    return _framed({"type": kind, "reason": message.reason})
+
+
+def _framed(value: Any) -> bytes:
+    payload: bytes = _pack(value)
+    return len(payload).to_bytes(HEADER_BYTES, "little") + payload
+
+
+def _plain_choice(choice: Choice) -> list[Any]:
+    return [list(choice.discrete), [float(value) for value in choice.continuous]]
+
+
+# --- from bytes -------------------------------------------------------------------------------
+
+
+def unpack(payload: bytes) -> Any:
+    """Give the one msgpack value of a payload; its size bounds what is allocated."""
+    try:
+        return msgpack.unpackb(payload)
+    except (ValueError, TypeError, msgpack.UnpackException) as error:
+        raise MalformedError(f"not a msgpack value: {error or type(error).__name__}") from error
+
+
+def read_frame(value: list[Any], spaces: Spaces) -> Frame:
+    """Check a Frame's array against the spaces its client announced."""
+    if not 4 <= len(value) <= 7:
+        raise InvalidError(f"a Frame has 4 to 7 fields, not {len(value)}")
+    sequence, flags, rewards, observation = value[:4]
+    if type(sequence) is not int or not 0 <= sequence <= MAX_SEQUENCE:
+        raise InvalidError(f"a Frame's sequence number must be 0 or more, not {short(sequence)}")
+    if type(flags) is not int or not 0 <= flags <= _ALL_FLAGS:
+        raise InvalidError(f"a Frame's flags must be 0 to {_ALL_FLAGS}, not {short(flags)}")
+    if type(rewards) is not list or len(rewards) != len(spaces.rewards):
+        raise InvalidError(
+            f"a Frame of this client has {len(spaces.rewards)} rewards, not {short(rewards)}"
+        )
+    for reward in rewards:
+        if type(reward) is not float and type(reward) is not int:
+            raise InvalidError(f"a reward must be a number, not {short(reward)}")
+    if type(observation) is not bytes or len(observation) != spaces.observation.size_bytes:
+        got = f"{len(observation)} bytes" if type(observation) is bytes else short(observation)
+        raise InvalidError(
+            f"an observation of {spaces.observation.describe()} has "
+            f"{spaces.observation.size_bytes} bytes, not {got}"
+        )
+    if len(value) == 4:
+        return Frame(sequence, flags, rewards, observation)
+    executed, expert, info = (value[4:] + [None, None])[:3]
+    return Frame(
+        sequence,
+        flags,
+        rewards,
+        observation,
+        None if executed is None else _executed(executed, spaces),
+        None if expert is None else _choice("the expert's proposal", expert, spaces),
+        None if info is None else _flat_map("info", info),
+    )
+
+
+def read_action(value: list[Any]) -> Action:
+    """Read an Action's array: the client's side."""
+    if not 4 <= len(value) <= 5:
+        raise InvalidError(f"an Action has 4 or 5 fields, not {len(value)}")
+    try:
+        source = Source(value[3])
+    except ValueError:
+        raise InvalidError(f"unknown action source {short(value[3])}") from None
+    return Action(value[0], value[1], value[2], source, value[4] if len(value) == 5 else None)
+
+
+def read_control(value: dict[Any, Any]) -> Control:
+    """Read a control message's map."""
+    kind = value.get("type")
+    reader = _CONTROLS.get(kind) if isinstance(kind, str) else None
+    if reader is None:
+        raise InvalidError(f"unknown message type {short(kind)}")
+    try:
+        return reader(value)
+    except SpaceError as error:
+        raise InvalidError(str(error)) from error
+
+
+def _hello(value: dict[Any, Any]) -> Hello:
+    version = value.get("version")
+    if version != VERSION or isinstance(version, bool):
+        # Anything else in a Hello may mean something different in another version.
+        raise InvalidError(
+            f"this server speaks protocol version {VERSION}, the client speaks {short(version)}"
+        )
+    client = value.get("client")
+    if not isinstance(client, list) or len(client) != 2:
+        raise InvalidError(f"client must be [name, version], not {short(client)}")
+    game = check_name("game", value.get("game"))
+    agent = value.get("agent") or game
+    return Hello(
+        client=check_name("client name", client[0]),
+        client_version=_text("client version", client[1]),
+        game=game,
+        agent=check_name("agent", agent),
+        spaces=spaces_module.from_plain(value),
+        token=_text("token", value.get("token", "")),
+        resume=_text("resume", value.get("resume", "")),
+    )
+
+
+def _welcome(value: dict[Any, Any]) -> Welcome:
+    heartbeat_s, limit = value.get("heartbeat_s"), value.get("max_message_bytes")
+    if type(heartbeat_s) is not float or type(limit) is not int:
+        raise InvalidError("a Welcome needs heartbeat_s and max_message_bytes")
+    return Welcome(
+        _text("session", value.get("session")),
+        heartbeat_s,
+        limit,
+        _flat_map("settings", value.get("settings", {})),
+        value.get("resumed") is True,
+    )
+
+
+_CONTROLS: dict[str, Callable[[dict[Any, Any]], Control]] = {
+    "hello": _hello,
+    "welcome": _welcome,
+    "reject": lambda value: Reject(_text("reason", value.get("reason"))),
+    "ping": lambda value: Ping(),
+    "pong": lambda value: Pong(),
+    "bye": lambda value: Bye(_text("reason", value.get("reason"))),
+    "error": lambda value: Error(_text("reason", value.get("reason"))),
+}
+
+
+def _executed(value: Any, spaces: Spaces) -> Executed:
+    if type(value) is not list or len(value) != 3:
+        raise InvalidError(
+            f"an executed action is [source, discrete, continuous], not {short(value)}"
+        )
+    try:
+        source = Source(value[0])
+    except ValueError:
+        raise InvalidError(f"unknown action source {short(value[0])}") from None
+    return Executed(source, _choice("the executed action", value[1:], spaces))
+
+
+def _choice(what: str, value: Any, spaces: Spaces) -> Choice:
+    if type(value) is not list or len(value) != 2 or not all(type(part) is list for part in value):
+        raise InvalidError(f"{what} must be [discrete, continuous], not {short(value)}")
+    discrete, continuous = value
+    controls = spaces.actions
+    if len(discrete) != len(controls.discrete) or len(continuous) != len(controls.continuous):
+        raise InvalidError(
+            f"{what} must have {len(controls.discrete)} discrete and "
+            f"{len(controls.continuous)} continuous values, not {short(value)}"
+        )
+    for number, choices in zip(discrete, controls.discrete, strict=True):
+        if type(number) is not int or not 0 <= number < choices.choices:
+            raise InvalidError(
+                f"{what}: {choices.name} must be 0 to {choices.choices - 1}, not {short(number)}"
+            )
+    for number, span in zip(continuous, controls.continuous, strict=True):
+        # The comparison is false for NaN, which is refused with the rest.
+        if type(number) not in (float, int) or not span.low <= number <= span.high:
+            raise InvalidError(
+                f"{what}: {span.name} must be {span.low:g} to {span.high:g}, not {short(number)}"
+            )
+    return Choice(discrete, [float(number) for number in continuous])
+
+
+def _flat_map(what: str, value: Any) -> dict[str, Any]:
+    """Check a small map of names to numbers, texts and booleans."""
+    if type(value) is not dict or len(value) > MAX_INFO:
+        raise InvalidError(f"{what} must be a map of at most {MAX_INFO} entries")
+    for key, item in value.items():
+        _text(f"a name in {what}", key)
+        if not isinstance(item, int | float | str) or (isinstance(item, str) and len(item) > 256):
+            raise InvalidError(f"{what}[{short(key)}] must be a number or a short text")
+    return value
+
+
+def _text(what: str, value: Any) -> str:
+    if not isinstance(value, str) or len(value) > MAX_TEXT:
+        raise InvalidError(f"{what} must be a text of at most {MAX_TEXT} characters")
+    return value

@@ -1,0 +1,172 @@
+"""What people see: snapshots of the whole server, and the windows their figures come from.
+
+docs/metrics.md defines every figure here.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from server.controls import Controls
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One line of the event log."""
+
+    time_s: float  # wall clock, seconds since the epoch
+    level: str  # "info", "warning" or "error"
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ClientView:
+    """One connected client."""
+
+    name: str
+    agent: str
+    game: str
+    address: str
+    frames: int
+    frames_per_s: float
+    episodes: int
+    episode_return: float  # of the episode under way
+    last_return: float | None  # of the last finished episode
+    policy_share: float  # of this client's frames: actions the network chose
+    expert_share: float
+    seen_s: float  # since its last frame
+    info: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class AgentView:
+    """One agent: what it collected, what it learned, how it plays."""
+
+    name: str
+    spaces: str
+    state: str  # "waiting for frames", "training", "paused", "limited"
+    frames: int
+    frames_per_s: float
+    steps: int
+    steps_per_s: float
+    samples: int
+    samples_per_s: float
+    skipped_steps: int
+    loss: float | None
+    gradient_norm: float | None
+    q_min: float | None
+    q_mean: float | None
+    q_max: float | None
+    learning_rate: float
+    epsilon: float
+    epsilon_natural: bool
+    expert_ratio: float
+    expert_natural: bool
+    replay_size: int
+    replay_capacity: int
+    min_replay: int
+    replay_ratio: float  # transitions trained per frame collected, over the rate window
+    batch_mean: float | None  # frames per forward pass
+    latency_p50_ms: float | None
+    latency_p99_ms: float | None
+    weights_age_s: float | None
+    weights_version: int
+    episodes: int
+    return_last: float | None
+    return_mean: float | None  # of the last RETURN_WINDOW episodes
+    return_best: float | None  # best mean so far of a full window
+    returns: tuple[float, ...] = ()  # the last episodes, oldest first
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """Everything the dashboard shows, at one moment."""
+
+    time_s: float
+    run: str
+    address: str
+    uptime_s: float
+    controls: Controls
+    clients: tuple[ClientView, ...]
+    agents: tuple[AgentView, ...]
+    events: tuple[Event, ...]  # newest last
+    last_save_s: float | None  # seconds since the last checkpoint, None before the first
+    connect_hints: tuple[str, ...]  # commands that connect an emulator
+    stopping: bool = False
+
+
+RETURN_WINDOW = 100  # episodes
+
+
+class Rate:
+    """How fast a counter grows, over a real window of time."""
+
+    def __init__(self, window_s: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._window_s = window_s
+        self._clock = clock
+        self._points: deque[tuple[float, float]] = deque()
+
+    def update(self, count: float) -> float:
+        """Note the counter's value now, and give its growth per second over the window."""
+        now = self._clock()
+        self._points.append((now, count))
+        # Keep one point at or before the window's start, so that the window is covered whole.
+        while len(self._points) > 2 and self._points[1][0] <= now - self._window_s:
+            self._points.popleft()
+        then, before = self._points[0]
+        return (count - before) / (now - then) if now > then else 0.0
+
+
+class Recent:
+    """The last values of a fast stream, for percentiles; a whole batch goes in at once."""
+
+    def __init__(self, size: int) -> None:
+        self._values = np.zeros(size, np.float64)
+        self._count = 0
+
+    def extend(self, values: npt.NDArray[np.float64]) -> None:
+        """Note several values."""
+        size = len(self._values)
+        values = values[-size:]
+        at = self._count % size
+        first = min(len(values), size - at)
+        self._values[at : at + first] = values[:first]
+        self._values[: len(values) - first] = values[first:]
+        self._count += len(values)
+
+    def percentiles(self, *shares: float) -> tuple[float, ...] | None:
+        """Give the values below which these shares (0 to 100) lie, or None before the first."""
+        if not self._count:
+            return None
+        values = self._values[: min(self._count, len(self._values))]
+        return tuple(float(value) for value in np.percentile(values, shares))
+
+
+class EventLog:
+    """The last things that happened, for people to read."""
+
+    def __init__(self, size: int = 200) -> None:
+        self._events: deque[Event] = deque(maxlen=size)
+        self._listeners: list[Callable[[Event], None]] = []
+
+    def listen(self, listener: Callable[[Event], None]) -> None:
+        """Call the listener for each event from now on."""
+        self._listeners.append(listener)
+
+    def add(self, text: str, level: str = "info") -> None:
+        """Note that something happened."""
+        event = Event(time.time(), level, text)
+        self._events.append(event)
+        for listener in self._listeners:
+            listener(event)
+
+    def newest(self, count: int) -> tuple[Event, ...]:
+        """Give the newest events, newest last."""
+        return tuple(self._events)[-count:]
