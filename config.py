@@ -147,9 +147,7 @@ class Network:
     hidden_sizes: tuple[int, ...] = setting(
         (256, 256, 128), "Width of each hidden layer.", unit="units", low=1, high=16384
     )
-    device: str = setting(
-        "cpu", "Where the network trains.", choices=("cpu", "cuda", "mps")
-    )
+    device: str = setting("cpu", "Where the network trains.", choices=("cpu", "cuda", "mps"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,14 +163,13 @@ class Learner:
     weight_decay: float = setting(
         1e-5, "Weight decay of the AdamW optimizer.", unit="rate", low=0, high=1
     )
-    gamma: float = setting(
-        0.99, "Worth of a reward one frame later.", unit="factor", low=0, high=1
-    )
+    gamma: float = setting(0.99, "Worth of a reward one frame later.", unit="factor", low=0, high=1)
     n_step: int = setting(
         3, "Frames of real reward before the estimate takes over.", unit="frames", low=1, high=64
     )
     target_update: str = setting(
-        "soft", "How the target network follows: a little each step, or wholly now and then.",
+        "soft",
+        "How the target network follows: a little each step, or wholly now and then.",
         choices=("soft", "hard"),
     )
     target_tau: float = setting(
@@ -198,8 +195,11 @@ class Trainer:
 
     training: bool = setting(True, "Train from the start (the key t switches it).")
     training_workers: int = setting(
-        1, "Training threads; one with several steps per sample is the measured choice.",
-        unit="threads", low=1, high=1,
+        1,
+        "Training threads; one with several steps per sample is the measured choice.",
+        unit="threads",
+        low=1,
+        high=1,
     )
     training_steps_per_sample: int = setting(
         4, "Gradient steps taken from one gathered sample.", unit="steps", low=1, high=256
@@ -207,11 +207,16 @@ class Trainer:
     max_replay_ratio: float = setting(
         0.0,
         "Most transitions trained per frame collected; 0 sets no limit.",
-        unit="transitions/frame", low=0, high=1e6,
+        unit="transitions/frame",
+        low=0,
+        high=1e6,
     )
     switch_interval_s: float = setting(
-        0.0005, "How soon a thread that holds Python's lock gives it up.", unit="s",
-        low=1e-6, high=1,
+        0.0005,
+        "How soon a thread that holds Python's lock gives it up.",
+        unit="s",
+        low=1e-6,
+        high=1,
     )
 
 
@@ -342,9 +347,10 @@ def markdown() -> str:
 
 def _checked(f: dataclasses.Field[Any], value: Any) -> Any:
     """Give the value in its setting's type, or say what is wrong with it."""
-    kind = type(f.default)
+    default: Any = f.default
+    kind = type(default)
     if kind is tuple:
-        element = str if not f.default else type(f.default[0])
+        element = type(default[0]) if default else str
         if isinstance(value, str) or not isinstance(value, Sequence):
             raise ConfigError(f"{f.name} = {value!r} must be a list")
         return tuple(_checked_one(f, element, v) for v in value)
@@ -380,23 +386,23 @@ def _add_argument(group: argparse._ArgumentGroup, f: dataclasses.Field[Any]) -> 
     meta = f.metadata
     unit = f" {meta['unit']}" if meta["unit"] else ""
     about = f"{meta['about']} (default: {_shown(f.default) or 'none'}{unit})"
-    kind = type(f.default)
+    default: Any = f.default
+    kind = type(default)
     if kind is bool:
-        group.add_argument(
-            option, action=argparse.BooleanOptionalAction, default=None, help=about
-        )
-    elif kind is tuple and not f.default:
+        group.add_argument(option, action=argparse.BooleanOptionalAction, default=None, help=about)
+    elif kind is tuple and not default:
         group.add_argument(option, action="append", default=None, help=about, metavar="WHAT")
     elif kind is tuple:
         group.add_argument(option, type=_count_list, default=None, help=about, metavar="N,N,...")
     else:
-        parse = {int: _count, float: _number, str: str}[kind]
+        parse: Any = {int: _count, float: _number, str: str}[kind]
         metavar = "{" + ",".join(meta["choices"]) + "}" if meta["choices"] else _metavar(f)
         group.add_argument(option, type=parse, default=None, help=about, metavar=metavar)
 
 
 def _metavar(f: dataclasses.Field[Any]) -> str:
-    return {int: "N", float: "X", str: "TEXT"}[type(f.default)]
+    default: Any = f.default
+    return {int: "N", float: "X", str: "TEXT"}[type(default)]
 
 
 def _count(text: str) -> int:

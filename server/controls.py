@@ -35,9 +35,7 @@ class Controls:
 STEP = 0.05  # of a share, for one press of a key
 
 
-def apply(
-    controls: Controls, command: Command, *, epsilon: float, expert_ratio: float
-) -> Controls:
+def apply(controls: Controls, command: Command, *, epsilon: float, expert_ratio: float) -> Controls:
     """Give the controls after a command; the shares in force are what up and down start from."""
     match command:
         case Command.TRAINING:
@@ -62,3 +60,19 @@ def apply(
 
 def _stepped(share: float, step: float) -> float:
     return round(min(1.0, max(0.0, share + step)), 4)
+
+
+def describe_change(before: Controls, after: Controls) -> str:
+    """Say in words what a command changed."""
+    changes = [
+        f"{name.replace('_', ' ')} {_shown(getattr(before, name))} → {_shown(getattr(after, name))}"
+        for name in Controls.__slots__
+        if getattr(before, name) != getattr(after, name)
+    ]
+    return ", ".join(changes) or "nothing changed"
+
+
+def _shown(value: bool | float | None) -> str:
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    return "natural" if value is None else f"{value:g}"

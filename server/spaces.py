@@ -177,7 +177,9 @@ def _discrete(item: Any) -> Discrete:
         raise SpaceError(f"a discrete control must be [name, choices], not {short(item)}")
     name, choices = check_name("control name", item[0]), item[1]
     if not _is_int(choices) or not 1 <= choices <= MAX_CHOICES:
-        raise SpaceError(f"control {name!r} must have 1 to {MAX_CHOICES} choices, not {short(choices)}")
+        raise SpaceError(
+            f"control {name!r} must have 1 to {MAX_CHOICES} choices, not {short(choices)}"
+        )
     return Discrete(name, choices)
 
 
@@ -186,7 +188,9 @@ def _continuous(item: Any) -> Continuous:
         raise SpaceError(f"a continuous control must be [name, low, high], not {short(item)}")
     name, low, high = check_name("control name", item[0]), item[1], item[2]
     if not _is_finite(low) or not _is_finite(high) or not low < high:
-        raise SpaceError(f"control {name!r} needs finite low < high, not {short(low)} and {short(high)}")
+        raise SpaceError(
+            f"control {name!r} needs finite low < high, not {short(low)} and {short(high)}"
+        )
     return Continuous(name, float(low), float(high))
 
 

@@ -54,12 +54,12 @@ class Protocol:
         Lazy on purpose: the welcome that follows a Hello takes effect before the next message
         of the same chunk is read, so the chunks of a stream do not change its meaning.
         """
-        if self.state is State.CLOSED:
+        if self.closed:
             return
         try:
             for payload in self._splitter.feed(data):
                 yield self._event(wire.unpack(payload))
-                if self.state is State.CLOSED:
+                if self.closed:
                     return
         except WireError as fault:
             self.state = State.CLOSED
@@ -77,6 +77,11 @@ class Protocol:
         """End the connection: the bytes of the last message."""
         self.state = State.CLOSED
         return wire.encode(farewell)
+
+    @property
+    def closed(self) -> bool:
+        """Say whether nothing more is read or understood."""
+        return self.state is State.CLOSED
 
     @property
     def buffered_bytes(self) -> int:

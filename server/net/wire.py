@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import msgpack
 
 from server import spaces as spaces_module
-from server.spaces import Spaces, SpaceError, check_name
+from server.spaces import SpaceError, Spaces, check_name
 
 VERSION = 1
 HEADER_BYTES = 4
@@ -315,7 +315,7 @@ def read_frame(value: list[Any], spaces: Spaces) -> Frame:
         )
     if len(value) == 4:
         return Frame(sequence, flags, rewards, observation)
-    executed, expert, info = (value[4:] + [None, None])[:3]
+    executed, expert, info = [*value[4:], None, None][:3]
     return Frame(
         sequence,
         flags,

@@ -1,0 +1,1 @@
+"""Every figure that Coinop publishes comes from here: ``python -m bench --help``."""

@@ -1,0 +1,48 @@
+"""The real server, set up for a benchmark in this process."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import sys
+import tempfile
+from collections.abc import AsyncIterator
+from typing import Any
+
+import torch
+
+import config
+from server.agent import Agent
+from server.app import App
+
+_AGENT = "bench"
+
+
+@contextlib.asynccontextmanager
+async def server(**settings: dict[str, Any]) -> AsyncIterator[App]:
+    """Run a server in a directory that is thrown away; settings are given by section."""
+    torch.set_num_threads(1)
+    with tempfile.TemporaryDirectory() as directory:
+        values = {"server": {"port": 0}, "run": {"runs_dir": directory}, **settings}
+        built = config.from_values(values)
+        sys.setswitchinterval(built.trainer.switch_interval_s)
+        app = App(built)
+        await app.startup()
+        try:
+            yield app
+        finally:
+            await app.shutdown()
+            problems = [e.text for e in app.events.newest(50) if e.level == "error"]
+            if problems:
+                raise RuntimeError("; ".join(problems))
+
+
+def agent_of(app: App) -> Agent:
+    """Give the agent that the load clients feed."""
+    return app.agents[_AGENT]
+
+
+def set_training(app: App, on: bool) -> None:
+    """Switch training on or off."""
+    agent = agent_of(app)
+    agent.set_controls(dataclasses.replace(agent.controls, training=on))

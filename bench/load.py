@@ -1,0 +1,175 @@
+"""Load clients: lockstep players in a process of their own, at full speed or at a given pace.
+
+``python -m bench.load`` is started by the benchmarks. It prints the line ``start`` when its
+warm-up is over, and at the end one JSON object with what its clients saw.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import random
+import struct
+import sys
+import time
+from array import array
+from typing import cast
+
+import uvloop
+
+from server.net import wire
+from server.spaces import Actions, Discrete, Observation, Spaces
+
+EPISODE_FRAMES = 1000
+_SEQUENCE_AT = 6  # header 4, array 1, type byte of the number 1
+_FLAGS_AT = 10
+_VARIANTS = 32
+
+
+def workload(values: int) -> Spaces:
+    """Give the spaces of the default workload: uint8 values such as console RAM, six choices."""
+    return Spaces(Observation("uint8", (values,)), Actions((Discrete("stick", 6),), ()), ("score",))
+
+
+def frame_bytes(observation: bytes, reward: float) -> bytearray:
+    """Give a frame whose sequence number and flags can be patched in place."""
+    frame = wire.encode_frame(wire.Frame(0xFFFFFFFF, 0, [reward], observation))
+    return bytearray(frame)
+
+
+class Client(asyncio.Protocol):
+    """One lockstep player."""
+
+    def __init__(self, crowd: Crowd, number: int) -> None:
+        self._crowd = crowd
+        self._number = number
+        self._transport = cast(asyncio.Transport, None)
+        self._frames = crowd.frames_of(number)
+        self._sequence = 0
+        self._sent_s = 0.0
+        self._due_s = 0.0
+        self._buffer = b""
+        self._welcomed = crowd.bare
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        self._due_s = self._crowd.loop.time() + self._crowd.period_s * random.random()
+        if self._crowd.bare:
+            self._next()
+        else:
+            self._transport.write(wire.encode(self._crowd.hello))
+
+    def data_received(self, data: bytes) -> None:
+        data = self._buffer + data if self._buffer else data
+        if len(data) < 4 or len(data) < 4 + int.from_bytes(data[:4], "little"):
+            self._buffer = data
+            return
+        self._buffer = b""
+        if self._welcomed:
+            self._crowd.answered(time.perf_counter() - self._sent_s)
+        elif type(wire.read_control(wire.unpack(data[4:]))) is wire.Welcome:
+            self._welcomed = True
+        self._next()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._crowd.lost += 1
+
+    def _next(self) -> None:
+        if not self._crowd.period_s:
+            self._send()
+            return
+        self._due_s += self._crowd.period_s
+        if self._due_s <= self._crowd.loop.time():
+            self._send()
+        else:
+            self._crowd.loop.call_at(self._due_s, self._send)
+
+    def _send(self) -> None:
+        number = self._sequence
+        self._sequence = number + 1
+        frame = self._frames[number % _VARIANTS]
+        place = number % EPISODE_FRAMES
+        struct.pack_into(">I", frame, _SEQUENCE_AT, number)
+        frame[_FLAGS_AT] = (
+            wire.START if place == 0 else wire.TERMINAL if place == EPISODE_FRAMES - 1 else 0
+        )
+        self._sent_s = time.perf_counter()
+        self._transport.write(bytes(frame))
+
+
+class Crowd:
+    """All load clients and what they saw."""
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.bare: bool = options.bare
+        self.period_s: float = options.clients / options.fps if options.fps else 0.0
+        self.lost = 0
+        self.hello = wire.Hello("load", "1", "bench", "bench", workload(options.values))
+        self._values: int = options.values
+        self._latencies = array("d")
+        self._counting = False
+
+    def frames_of(self, number: int) -> list[bytearray]:
+        """Make one client's frames."""
+        dice = random.Random(number)
+        return [
+            frame_bytes(dice.randbytes(self._values), dice.choice([-1.0, 0.0, 0.0, 1.0]))
+            for _ in range(_VARIANTS)
+        ]
+
+    def answered(self, latency_s: float) -> None:
+        """Count one reply."""
+        if self._counting:
+            self._latencies.append(latency_s)
+
+    async def play(self, options: argparse.Namespace) -> dict[str, float]:
+        """Connect everyone, warm up, count for a while, and give the figures."""
+        await asyncio.gather(
+            *(
+                self.loop.create_connection(
+                    lambda number=number: Client(self, number), "127.0.0.1", options.port
+                )
+                for number in range(options.clients)
+            )
+        )
+        await asyncio.sleep(options.warmup)
+        self._counting = True
+        began = time.perf_counter()
+        print("start", flush=True)
+        await asyncio.sleep(options.seconds)
+        self._counting = False
+        seconds = time.perf_counter() - began
+        latencies = sorted(self._latencies)
+        if not latencies:
+            raise SystemExit("no frame was answered")
+        return {
+            "fps": len(latencies) / seconds,
+            "p50_ms": 1e3 * latencies[len(latencies) // 2],
+            "p99_ms": 1e3 * latencies[int(len(latencies) * 0.99)],
+            "max_ms": 1e3 * latencies[-1],
+            "lost": self.lost,
+        }
+
+
+def main() -> None:
+    """Play as the command line says."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--port", type=int, required=True)
+    parser.add_argument("--clients", type=int, default=16)
+    parser.add_argument("--values", type=int, default=128)
+    parser.add_argument("--fps", type=float, default=0.0, help="all clients together; 0: no pace")
+    parser.add_argument("--warmup", type=float, default=1.0)
+    parser.add_argument("--seconds", type=float, default=5.0)
+    parser.add_argument("--bare", action="store_true", help="the other side is a bare echo")
+    options = parser.parse_args()
+
+    async def run() -> dict[str, float]:
+        return await Crowd(options).play(options)
+
+    json.dump(uvloop.run(run()), sys.stdout)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,215 @@
+"""One agent: its memory, its learner, the policy that plays, and the clients that feed it."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from server.batcher import Batcher
+from server.controls import Controls
+from server.learn import checkpoint as checkpoints
+from server.learn.checkpoint import Checkpoint
+from server.learn.learner import Learner
+from server.learn.policy import Mix, Policy
+from server.learn.replay import Replay
+from server.learn.schedule import Linear
+from server.session import Session
+from server.spaces import Spaces
+from server.stats import RETURN_WINDOW, AgentView, Rate
+from server.train.thread import TrainingThread
+
+_RATE_WINDOW_S = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Schedules:
+    """How an agent's exploration changes with its frames."""
+
+    epsilon: Linear
+    noise: Linear
+    expert_ratio: Linear
+
+
+class Agent:
+    """Owns the parts of one agent on the event loop's side."""
+
+    def __init__(
+        self,
+        *,
+        name: str,
+        game: str,
+        spaces: Spaces,
+        hidden_sizes: tuple[int, ...],
+        directory: Path,
+        replay: Replay,
+        learner: Learner,
+        policy: Policy,
+        schedules: Schedules,
+        controls: Controls,
+        min_replay: int,
+        max_replay_ratio: float,
+        schedule_call: Callable[[Callable[[], None]], object],
+        on_death: Callable[[str, BaseException], None],
+    ) -> None:
+        self.name = name
+        self.game = game
+        self.spaces = spaces
+        self.learner = learner
+        self.replay = replay
+        self._hidden_sizes = hidden_sizes
+        self._directory = directory
+        self._policy = policy
+        self._schedules = schedules
+        self.controls = controls
+        self._min_replay = min_replay
+        self._frames_before = 0  # collected in a replay that this one does not hold
+        self.trainer = TrainingThread(
+            name=name,
+            learner=learner,
+            replay=replay,
+            min_replay=min_replay,
+            max_replay_ratio=max_replay_ratio,
+            controls=controls,
+            on_death=lambda error: on_death(name, error),
+        )
+        self.batcher = Batcher(
+            policy=policy,
+            replay=replay,
+            mix=self.mix,
+            schedule=schedule_call,
+            on_appended=self.trainer.frames_arrived,
+            on_episode=self._on_episode,
+        )
+        self._returns: deque[float] = deque(maxlen=RETURN_WINDOW)
+        self._episodes = 0
+        self._best: float | None = None
+        self._rates = {
+            name: Rate(_RATE_WINDOW_S) for name in ("frames", "steps", "samples", "transitions")
+        }
+
+    @property
+    def frames(self) -> int:
+        """Number of frames this agent has ever collected."""
+        return self._frames_before + self.replay.head
+
+    def mix(self) -> Mix:
+        """Give what goes into the actions now: the schedules, unless a person overrides them."""
+        controls, frames = self.controls, self.frames
+        if controls.greedy:
+            return Mix()
+        epsilon, expert_ratio = controls.epsilon, controls.expert_ratio
+        return Mix(
+            self._schedules.epsilon.at(frames) if epsilon is None else epsilon,
+            self._schedules.noise.at(frames),
+            self._schedules.expert_ratio.at(frames) if expert_ratio is None else expert_ratio,
+        )
+
+    def set_controls(self, controls: Controls) -> None:
+        """Put new live settings in force."""
+        self.controls = controls
+        self.trainer.set_controls(controls)
+
+    async def refresh_policy(self) -> bool:
+        """Copy the trained weights into play; False if they were not fit for it."""
+        weights = await asyncio.wrap_future(self.trainer.call(self.learner.weights))
+        return self._policy.load(weights)
+
+    def awaits_first_weights(self) -> bool:
+        """Say whether training has begun but play still uses the untrained weights."""
+        weights = self._policy.weights
+        return weights is not None and weights.step == 0 < self.learner.report.steps
+
+    async def save(self) -> None:
+        """Write a checkpoint; the disk is waited for in a thread of its own."""
+        state = await asyncio.wrap_future(self.trainer.call(self.learner.get_state))
+        checkpoint = Checkpoint(
+            state["tensors"],
+            {
+                "agent": self.name,
+                "game": self.game,
+                "spaces": self.spaces.to_plain(),
+                "hidden_sizes": list(self._hidden_sizes),
+                "learner": state["counters"],
+                "frames": self.frames,
+                "episodes": self._episodes,
+                "returns": list(self._returns),
+                "return_best": self._best,
+            },
+        )
+        await asyncio.to_thread(checkpoints.save, self._directory, checkpoint)
+
+    def restore(self, checkpoint: Checkpoint) -> None:
+        """Go on from a checkpoint; before the trainer starts."""
+        plain = checkpoint.plain
+        self.learner.set_state({"tensors": checkpoint.tensors, "counters": plain["learner"]})
+        self._frames_before = max(0, plain["frames"] - self.replay.head)
+        self._episodes = plain["episodes"]
+        self._returns.extend(plain["returns"])
+        self._best = plain["return_best"]
+
+    def start(self) -> None:
+        """Load the first weights into play and start the trainer."""
+        self._policy.load(self.learner.weights())
+        self.trainer.start()
+
+    def view(self) -> AgentView:
+        """Give everything people see of this agent."""
+        report, mix, controls = self.learner.report, self.mix(), self.controls
+        weights = self._policy.weights
+        frames = self.frames
+        rate = {
+            "frames": self._rates["frames"].update(frames),
+            "steps": self._rates["steps"].update(report.steps),
+            "samples": self._rates["samples"].update(report.samples),
+            "transitions": self._rates["transitions"].update(report.transitions),
+        }
+        latency = self.batcher.latency_s.percentiles(50, 99)
+        returns = tuple(self._returns)
+        batches = self.batcher.batches
+        return AgentView(
+            name=self.name,
+            spaces=self.spaces.describe(),
+            state=self.trainer.state.value,
+            frames=frames,
+            frames_per_s=rate["frames"],
+            steps=report.steps,
+            steps_per_s=rate["steps"],
+            samples=report.samples,
+            samples_per_s=rate["samples"],
+            skipped_steps=report.skipped,
+            loss=report.loss,
+            gradient_norm=report.gradient_norm,
+            q_min=report.q_min,
+            q_mean=report.q_mean,
+            q_max=report.q_max,
+            learning_rate=self.learner.rules.learning_rate,
+            epsilon=mix.epsilon,
+            epsilon_natural=controls.epsilon is None and not controls.greedy,
+            expert_ratio=mix.expert_ratio,
+            expert_natural=controls.expert_ratio is None and not controls.greedy,
+            replay_size=self.replay.size,
+            replay_capacity=self.replay.layout.capacity,
+            min_replay=self._min_replay,
+            replay_ratio=rate["transitions"] / rate["frames"] if rate["frames"] else 0.0,
+            batch_mean=self.batcher.frames / batches if batches else None,
+            latency_p50_ms=latency[0] * 1e3 if latency else None,
+            latency_p99_ms=latency[1] * 1e3 if latency else None,
+            weights_age_s=time.monotonic() - weights.time_s if weights else None,
+            weights_version=weights.version if weights else 0,
+            episodes=self._episodes,
+            return_last=returns[-1] if returns else None,
+            return_mean=sum(returns) / len(returns) if returns else None,
+            return_best=self._best,
+            returns=returns,
+        )
+
+    def _on_episode(self, session: Session, episode_return: float) -> None:
+        self._episodes += 1
+        self._returns.append(episode_return)
+        if len(self._returns) == RETURN_WINDOW:
+            mean = sum(self._returns) / RETURN_WINDOW
+            self._best = mean if self._best is None else max(self._best, mean)

@@ -1,0 +1,504 @@
+"""Builds every part, starts it, and stops it in reverse; the only reader of Config."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import os
+import platform
+import signal
+import sys
+import time
+import zlib
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from config import Config
+from server import controls as controls_module
+from server import fleet as fleet_module
+from server.agent import Agent, Schedules
+from server.console import plain
+from server.console.dashboard import Dashboard
+from server.console.hotkeys import command_for
+from server.console.keyboard import Keyboard, read_keys
+from server.controls import Command, Controls
+from server.fleet import Fleet, FleetError
+from server.learn import checkpoint as checkpoints
+from server.learn.checkpoint import Checkpoint, CheckpointError
+from server.learn.learner import Learner, Rules
+from server.learn.network import make_inference
+from server.learn.policy import Coding, Policy
+from server.learn.replay import Layout, Replay, ReplayError
+from server.learn.sampler import UniformSampler
+from server.learn.schedule import Linear
+from server.lobby import Lobby, Refused
+from server.net.listener import Listener, ListenError, is_loopback
+from server.net.wire import Hello
+from server.run import Run, RunError
+from server.spaces import Spaces, from_plain
+from server.stats import Event, EventLog, Snapshot
+
+_STOP_S = 30.0  # for a trainer to finish its sample
+_CLOCKS_S = 1.0  # between looks at silent clients and fallen emulators
+_FORCED = 130  # exit code after a second Ctrl-C
+
+STARTUP_ERRORS = (RunError, ReplayError, CheckpointError, ListenError, FleetError)
+
+
+class App:
+    """The whole server."""
+
+    def __init__(self, config: Config, *, token: str = "") -> None:
+        self._config = config
+        self._token = token
+        self._controls = Controls(training=config.trainer.training)
+        self._started_s = time.monotonic()
+        self._saved_s: float | None = None
+        self._stop = asyncio.Event()
+        self._sync_now = asyncio.Event()
+        self._failures: list[str] = []
+        self._tasks: list[asyncio.Task[None]] = []
+        self._saving = asyncio.Lock()
+        self._dashboard: Dashboard | None = None
+        self.events = EventLog()
+        self.agents: dict[str, Agent] = {}
+        self.lobby = Lobby(
+            find_agent=self._find_agent,
+            token=token,
+            max_clients=config.server.max_clients,
+            max_message_bytes=config.server.max_message_bytes,
+            heartbeat_s=config.server.client_timeout_s / 3,
+            resume_window_s=config.server.resume_window_s,
+            clock=time.monotonic,
+            events=self.events,
+        )
+        self.listener = Listener(
+            desk=self.lobby,
+            max_message_bytes=config.server.max_message_bytes,
+            max_silent=config.server.max_clients,
+            hello_timeout_s=config.server.hello_timeout_s,
+            client_timeout_s=config.server.client_timeout_s,
+        )
+
+    # --- the server's life, in reading order ------------------------------------------------
+
+    async def run(self) -> int:
+        """Serve until someone says stop; give the process's exit code."""
+        with self._signals():
+            try:
+                await self.startup()
+                with self._screen():
+                    await self._stop.wait()
+                    await self.shutdown()
+            finally:
+                self._fleet_stop()
+        for failure in self._failures:
+            print(f"coinop: {failure}", file=sys.stderr)
+        return 1 if self._failures else 0
+
+    async def startup(self) -> None:
+        """Open the run, take up its agents, listen, start the emulators."""
+        config = self._config
+        if not is_loopback(config.server.host) and not self._token:
+            raise ListenError(
+                f"host = {config.server.host!r} can be reached from other machines, so a token is "
+                "needed: set COINOP_TOKEN or --token-file, or use --host 127.0.0.1"
+            )
+        launches = [fleet_module.parse(text) for text in config.fleet.launch]
+        asyncio.get_running_loop().set_exception_handler(self._loop_error)
+        self._run = Run.open(Path(config.run.runs_dir), config.run.run, fresh=config.run.fresh)
+        self._fleet = Fleet(launches, logs=self._run.path / "logs", seed=config.run.seed)
+        self._run.write_settings(_described(config))
+        for name, (game, spaces) in self._run.agents().items():
+            self.agents[name] = self._make_agent(name, game, spaces)
+        await self.listener.start(config.server.host, config.server.port)
+        self.events.add(f"listening on {self.listener.address}, run {self._run.path}")
+        await asyncio.to_thread(self._fleet.start, self.listener.address, self._token)
+        self._every(_CLOCKS_S, self._mind_clocks)
+        self._every(config.run.save_interval_s, self.save)
+        self._tasks.append(asyncio.create_task(self._guarded(self._heartbeat())))
+
+    async def shutdown(self) -> None:
+        """Stop accepting, say Bye, let the trainers finish, save, let go of the run."""
+        self.listener.stop_accepting()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self.listener.close("the server is shutting down")
+        await asyncio.to_thread(self._fleet_stop)
+        for agent in self.agents.values():
+            if not await asyncio.to_thread(agent.trainer.stop, _STOP_S):
+                self._failures.append(f"the trainer of agent {agent.name} did not stop in time")
+        if not await self.save():
+            self._failures.append("the last save failed; the checkpoint before it is kept")
+        self._run.close()
+
+    def request_stop(self, reason: str) -> None:
+        """Begin the orderly end of the server."""
+        if not self._stop.is_set():
+            self.events.add(f"stopping: {reason}")
+            self._stop.set()
+
+    # --- what happens while it runs ---------------------------------------------------------
+
+    async def save(self) -> bool:
+        """Write every agent's checkpoint; an error is shown, and training goes on."""
+        async with self._saving:
+            good = True
+            for agent in list(self.agents.values()):
+                try:
+                    await agent.save()
+                except CheckpointError as error:
+                    self.events.add(str(error), "error")
+                    good = False
+            if good:
+                self._saved_s = time.monotonic()
+                if self.agents:
+                    self.events.add("saved")
+            return good
+
+    def command(self, command: Command) -> None:
+        """Do what a person asked for."""
+        match command:
+            case Command.QUIT:
+                self.request_stop("asked by a key")
+            case Command.SAVE:
+                self._tasks.append(asyncio.create_task(self._guarded(self.save())))
+            case Command.HELP:
+                if self._dashboard is not None:
+                    self._dashboard.toggle_help()
+            case _:
+                self._steer(command)
+
+    def snapshot(self, *, events: int = 50) -> Snapshot:
+        """Give everything people see, at this moment."""
+        now = time.monotonic()
+        return Snapshot(
+            time_s=time.time(),
+            run=self._config.run.run,
+            address=self.listener.address,
+            uptime_s=now - self._started_s,
+            controls=self._controls,
+            clients=self.lobby.views(now),
+            agents=tuple(agent.view() for agent in self.agents.values()),
+            events=self.events.newest(events),
+            last_save_s=None if self._saved_s is None else now - self._saved_s,
+            connect_hints=_connect_hints(self.listener.address),
+            stopping=self._stop.is_set(),
+        )
+
+    def _steer(self, command: Command) -> None:
+        mixes = [agent.mix() for agent in self.agents.values()]
+        before = self._controls
+        self._controls = controls_module.apply(
+            before,
+            command,
+            epsilon=mixes[0].epsilon if mixes else self._config.policy.epsilon_start,
+            expert_ratio=mixes[0].expert_ratio if mixes else self._config.policy.expert_start,
+        )
+        for agent in self.agents.values():
+            agent.set_controls(self._controls)
+        self.events.add(controls_module.describe_change(before, self._controls))
+
+    async def _heartbeat(self) -> None:
+        """Copy trained weights into play, and once as soon as training has begun."""
+        while True:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._sync_now.wait(), self._config.policy.heartbeat_s)
+            self._sync_now.clear()
+            for agent in list(self.agents.values()):
+                if not await agent.refresh_policy():
+                    self.events.add(
+                        f"weights of agent {agent.name} are not finite: playing on with the old",
+                        "error",
+                    )
+
+    async def _mind_clocks(self) -> None:
+        self.listener.mind_clocks()
+        self.lobby.forget_lost()
+        for text in self._fleet.fallen():
+            self.events.add(text, "warning")
+        if any(agent.awaits_first_weights() for agent in self.agents.values()):
+            self._sync_now.set()
+
+    def _trainer_died(self, name: str, error: BaseException) -> None:
+        text = f"the trainer of agent {name} died: {type(error).__name__}: {error}"
+        self._failures.append(text)
+        self.events.add(text, "error")
+        self.request_stop("a dead trainer must not look alive")
+
+    def _loop_error(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        error = context.get("exception")
+        self.events.add(f"{context.get('message')}: {type(error).__name__}: {error}", "error")
+
+    # --- agents -----------------------------------------------------------------------------
+
+    def _find_agent(self, hello: Hello) -> Agent:
+        """Give the agent that a client asks for, made if it is the first to ask."""
+        agent = self.agents.get(hello.agent)
+        if agent is not None:
+            if agent.spaces != hello.spaces:
+                raise Refused(
+                    f"agent {hello.agent!r} expects {agent.spaces.describe()}; you announced "
+                    f"{hello.spaces.describe()}; announce the same, or name another agent"
+                )
+            return agent
+        if len(self.agents) >= self._config.server.max_agents:
+            raise Refused(
+                f"agent {hello.agent!r} would be one more than the {len(self.agents)} this "
+                "server trains (--max-agents)"
+            )
+        try:
+            agent = self._make_agent(hello.agent, hello.game, hello.spaces)
+            self._run.write_agent(hello.agent, hello.game, hello.spaces)
+        except (ReplayError, CheckpointError, OSError) as error:
+            raise Refused(f"agent {hello.agent!r} cannot be made: {error}") from error
+        self.agents[hello.agent] = agent
+        self.events.add(f"new agent {hello.agent}: {hello.spaces.describe()}")
+        return agent
+
+    def _make_agent(self, name: str, game: str, spaces: Spaces) -> Agent:
+        config = self._config
+        directory = self._run.agent_directory(name)
+        hidden_sizes = config.network.hidden_sizes
+        layout = Layout.of(spaces, config.replay.replay_capacity)
+        replay = (
+            Replay.in_file(directory / "replay.bin", layout)
+            if config.replay.replay_storage == "file"
+            else Replay.in_memory(layout)
+        )
+        checkpoint, note = checkpoints.load(directory)
+        if note:
+            self.events.add(note, "warning")
+        # The head goes into the seed: a resumed run must not repeat its own dice.
+        seeds = np.random.SeedSequence([config.run.seed, zlib.crc32(name.encode()), replay.head])
+        dice, draws = (np.random.default_rng(seed) for seed in seeds.spawn(2))
+        learner = Learner(
+            spaces=spaces,
+            hidden_sizes=hidden_sizes,
+            rules=_rules(config),
+            sampler=UniformSampler(replay, draws),
+            device=config.network.device,
+            seed=config.run.seed,
+        )
+        inference = make_inference(spaces, hidden_sizes, config.network.device)
+        loop = asyncio.get_running_loop()
+        agent = Agent(
+            name=name,
+            game=game,
+            spaces=spaces,
+            hidden_sizes=hidden_sizes,
+            directory=directory,
+            replay=replay,
+            learner=learner,
+            policy=Policy(inference, Coding(spaces.actions), dice),
+            schedules=_schedules(config),
+            controls=self._controls,
+            min_replay=config.replay.min_replay,
+            max_replay_ratio=config.trainer.max_replay_ratio,
+            schedule_call=loop.call_soon,
+            on_death=lambda who, error: _from_thread(loop, self._trainer_died, who, error),
+        )
+        if checkpoint is not None:
+            _check_fits(checkpoint, directory, spaces, hidden_sizes)
+            agent.restore(checkpoint)
+            self.events.add(
+                f"agent {name} resumed: {agent.frames:,} frames, "
+                f"{learner.report.steps:,} steps, {replay.size:,} frames in the replay"
+            )
+        agent.start()
+        return agent
+
+    # --- people -----------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def _screen(self) -> Iterator[None]:
+        """Show the dashboard in a terminal, status lines elsewhere."""
+        config = self._config.console
+        if config.plain or not sys.stdout.isatty():
+            for event in self.events.newest(50):
+                print(plain.event_line(event), flush=True)
+            self.events.listen(_print_event)
+            self._every(config.status_interval_s, self._print_status)
+            yield
+            return
+        dashboard = self._dashboard = Dashboard(refresh_s=config.refresh_s)
+        self._every(config.refresh_s, self._redraw)
+        dashboard.update(self.snapshot())
+        dashboard.start()
+        try:
+            with self._keys():
+                yield
+        finally:
+            dashboard.stop()
+            self._dashboard = None
+        print(plain.status_line(self.snapshot()))
+
+    @contextlib.contextmanager
+    def _keys(self) -> Iterator[None]:
+        """Listen to the keyboard where there is one."""
+        if not sys.stdin.isatty():
+            yield
+            return
+        descriptor = sys.stdin.fileno()
+        loop = asyncio.get_running_loop()
+        with Keyboard(descriptor) as keyboard:
+            self._keyboard = keyboard
+            loop.add_reader(descriptor, self._read_keys, descriptor)
+            try:
+                yield
+            finally:
+                loop.remove_reader(descriptor)
+
+    def _read_keys(self, descriptor: int) -> None:
+        for key in read_keys(descriptor):
+            command = command_for(key)
+            if command is not None:
+                self.command(command)
+
+    async def _redraw(self) -> None:
+        if self._dashboard is not None:
+            self._dashboard.update(self.snapshot())
+
+    async def _print_status(self) -> None:
+        print(plain.status_line(self.snapshot()), flush=True)
+
+    @contextlib.contextmanager
+    def _signals(self) -> Iterator[None]:
+        """End in good order at the first signal, at once at the second."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, self._on_signal, signal.Signals(number).name)
+        try:
+            yield
+        finally:
+            for number in (signal.SIGINT, signal.SIGTERM):
+                loop.remove_signal_handler(number)
+
+    def _on_signal(self, name: str) -> None:
+        if not self._stop.is_set():
+            self.request_stop(f"{name} (once more to force)")
+            return
+        if self._dashboard is not None:
+            self._dashboard.stop()
+            self._keyboard.restore()
+        self._fleet_stop()
+        print("coinop: forced to stop; what was not saved is lost", file=sys.stderr, flush=True)
+        os._exit(_FORCED)
+
+    def _fleet_stop(self) -> None:
+        if hasattr(self, "_fleet"):
+            self._fleet.stop()
+
+    # --- tasks ------------------------------------------------------------------------------
+
+    def _every(self, seconds: float, action: Callable[[], Awaitable[Any]]) -> None:
+        async def repeat() -> None:
+            while True:
+                await asyncio.sleep(seconds)
+                await action()
+
+        self._tasks.append(asyncio.create_task(self._guarded(repeat())))
+
+    async def _guarded(self, work: Coroutine[Any, Any, Any]) -> None:
+        """Run a task; a task that dies stops the server with a message, never in silence."""
+        try:
+            await work
+        except Exception as error:  # the rim of a task
+            self._failures.append(f"a task of the server died: {type(error).__name__}: {error}")
+            self.request_stop(self._failures[-1])
+
+
+def serve(config: Config, *, token: str) -> int:
+    """Run the server until it ends; give the process's exit code."""
+    torch.set_num_threads(1)
+    sys.setswitchinterval(config.trainer.switch_interval_s)
+    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+        try:
+            return runner.run(_run(config, token))
+        except STARTUP_ERRORS as error:
+            print(f"coinop: {error}", file=sys.stderr)
+            return 2
+
+
+async def _run(config: Config, token: str) -> int:
+    return await App(config, token=token).run()
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """Give uvloop's factory where it is installed, asyncio's own elsewhere."""
+    try:
+        import uvloop
+    except ImportError:
+        return None
+    factory: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop
+    return factory
+
+
+def _rules(config: Config) -> Rules:
+    learner = dataclasses.asdict(config.learner)
+    return Rules(steps_per_sample=config.trainer.training_steps_per_sample, **learner)
+
+
+def _schedules(config: Config) -> Schedules:
+    policy = config.policy
+    return Schedules(
+        epsilon=Linear(policy.epsilon_start, policy.epsilon_end, policy.epsilon_frames),
+        noise=Linear(policy.noise_start, policy.noise_end, policy.epsilon_frames),
+        expert_ratio=Linear(policy.expert_start, policy.expert_end, policy.expert_frames),
+    )
+
+
+def _check_fits(
+    checkpoint: Checkpoint, directory: Path, spaces: Spaces, hidden_sizes: tuple[int, ...]
+) -> None:
+    """Refuse a checkpoint of another game or another network, describing both."""
+    plain_values = checkpoint.plain
+    if plain_values["spaces"] != spaces.to_plain():
+        raise CheckpointError(
+            f"the checkpoint in {directory} was made for "
+            f"{from_plain(plain_values['spaces']).describe()}, not for {spaces.describe()}; "
+            "name another agent, or use --fresh"
+        )
+    if tuple(plain_values["hidden_sizes"]) != hidden_sizes:
+        raise CheckpointError(
+            f"the checkpoint in {directory} has hidden layers {plain_values['hidden_sizes']}, "
+            f"the settings ask for {list(hidden_sizes)}; use --hidden-sizes "
+            f"{','.join(map(str, plain_values['hidden_sizes']))}, another --run, or --fresh"
+        )
+
+
+def _described(config: Config) -> dict[str, Any]:
+    return {
+        "settings": dataclasses.asdict(config),
+        "versions": {
+            "python": platform.python_version(),
+            "torch": torch.__version__,
+            "numpy": np.__version__,
+        },
+    }
+
+
+def _connect_hints(address: str) -> tuple[str, ...]:
+    server = "" if address == "127.0.0.1:9797" else f" --server {address}"
+    return (
+        f"python -m client_py --ale pong{server}",
+        f"python -m client_py --env CartPole-v1{server}",
+    )
+
+
+def _print_event(event: Event) -> None:
+    print(plain.event_line(event), flush=True)
+
+
+def _from_thread(
+    loop: asyncio.AbstractEventLoop, callback: Callable[..., None], *arguments: Any
+) -> None:
+    """Call something on the loop from another thread, unless the loop has ended."""
+    with contextlib.suppress(RuntimeError):
+        loop.call_soon_threadsafe(callback, *arguments)

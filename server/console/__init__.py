@@ -1,0 +1,1 @@
+"""People: the keys they press, and the screen they look at."""

@@ -1,0 +1,92 @@
+"""One line of the screen: styled pieces of text of a known width.
+
+Lines are plain lists of rich segments. Rich's own tables and panels take ten times as long, and
+the screen is redrawn for as long as the server runs, in a process with better things to do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from rich.cells import cell_len, set_cell_size
+from rich.segment import Segment
+from rich.style import Style
+
+from server.console import theme
+
+Line = list[Segment]
+
+
+def fit(text: str, width: int, *, right: bool = False) -> str:
+    """Pad the text to the width, or cut it there with an ellipsis."""
+    missing = width - cell_len(text)
+    if missing < 0:
+        return set_cell_size(text, width - 1) + "…" if width > 0 else ""
+    return " " * missing + text if right else text + " " * missing
+
+
+def words(*pieces: tuple[str, Style], gap: int = 3) -> Line:
+    """Put pieces of text next to each other; empty ones take no room."""
+    line: Line = []
+    for text, style in pieces:
+        if text:
+            if line:
+                line.append(Segment(" " * gap))
+            line.append(Segment(text, style))
+    return line
+
+
+def spread(left: Line, right: Line, width: int) -> Line:
+    """Put one line at the left edge and one at the right; the left one gives way."""
+    taken = sum(segment.cell_length for segment in right)
+    if taken >= width:
+        return exact(right, width)
+    return exact(left, width - taken) + right
+
+
+def figure(label: str, value: str, width: int, style: Style = theme.PLAIN, note: str = "") -> Line:
+    """Put a label at the left edge, its value and a quiet note at the right one."""
+    right = [Segment(" " + value, style)]
+    if note:
+        right.append(Segment(" " + note, theme.QUIET))
+    return spread([Segment(label, theme.QUIET)], right, width)
+
+
+def bar(share: float, width: int, style: Style = theme.BAR) -> Line:
+    """Draw a share of one as a horizontal bar."""
+    share = min(1.0, max(0.0, share)) if share == share else 0.0
+    halves = round(share * width * 2)
+    done = "━" * (halves // 2) + "╸" * (halves % 2)
+    return [Segment(done, style), Segment("─" * (width - len(done)), theme.BORDER)]
+
+
+def stacked_bar(shares: Iterable[tuple[float, Style]], width: int) -> Line:
+    """Draw shares of one after another, each in its own style, as far as the width goes."""
+    line: Line = []
+    start, total = 0, 0.0
+    for share, style in shares:
+        total += min(1.0, max(0.0, share)) if share == share else 0.0
+        end = min(width, round(total * width))
+        line.append(Segment("━" * (end - start), style))
+        start = end
+    return line
+
+
+def exact(line: Line, width: int) -> Line:
+    """Pad or cut a line to exactly the width."""
+    return Segment.adjust_line_length(line, max(0, width))
+
+
+def overlay(lines: list[Line], panel: list[Line]) -> list[Line]:
+    """Lay a panel over the middle of the lines."""
+    top = max(0, (len(lines) - len(panel)) // 2)
+    covered = [_covered(under, over) for under, over in zip(lines[top:], panel, strict=False)]
+    return lines[:top] + covered + lines[top + len(covered) :]
+
+
+def _covered(under: Line, over: Line) -> Line:
+    width = sum(segment.cell_length for segment in under)
+    size = sum(segment.cell_length for segment in over)
+    left = max(0, (width - size) // 2)
+    before, _, after = Segment.divide(under, [left, left + size, width])
+    return before + over + after

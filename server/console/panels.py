@@ -1,0 +1,252 @@
+"""The panels of the screen: each a pure function from values to lines."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterable
+from itertools import groupby
+
+from rich.segment import Segment
+from rich.style import Style
+
+from server.console import figures, sparkline, theme
+from server.console.hotkeys import HOTKEYS, Hotkey
+from server.console.line import Line, bar, exact, figure, fit, spread, words
+from server.stats import RETURN_WINDOW, AgentView, Event, Snapshot
+
+_AXIS_FROM_ROWS = 3  # a taller chart says what its top and its bottom stand for
+_WIDE_HEADLINE = 96
+_WIDE_FOOTER = 150
+_WIDE_CAPTION = 34
+_WIDE_RETURNS = 66
+
+
+def headline(snapshot: Snapshot, agent: AgentView | None, width: int) -> Line:
+    """Say what the server is doing, since when, and when it was last saved."""
+    state = _state(snapshot, agent)
+    saved = "not saved yet"
+    if snapshot.last_save_s is not None:
+        saved = f"saved {figures.age(snapshot.last_save_s)} ago"
+    left = [Segment("● ", theme.STATES.get(state, theme.TITLE))]
+    left += words(
+        (state, theme.STRONG),
+        (figures.clean(agent.name) if agent else "", theme.COIN),
+        (figures.clean(agent.spaces) if agent and width >= _WIDE_HEADLINE else "", theme.QUIET),
+    )
+    right = words((saved, theme.QUIET), (f"up {figures.duration(snapshot.uptime_s)}", theme.QUIET))
+    return spread(left, [Segment("  "), *right], width)
+
+
+def _state(snapshot: Snapshot, agent: AgentView | None) -> str:
+    if snapshot.stopping:
+        return "stopping"
+    if not snapshot.controls.training:
+        return "paused"
+    if agent is None:
+        return "waiting for clients"
+    missing = agent.min_replay - agent.replay_size
+    if missing > 0:
+        return f"training starts in {figures.count(missing)} frames"
+    return figures.clean(agent.state)
+
+
+def throughput(agent: AgentView, width: int) -> list[Line]:
+    """Show how fast frames come in and steps are made, and how many there were."""
+    return [
+        figure("frames/s", figures.rate(agent.frames_per_s), width, theme.STRONG),
+        figure("steps/s", figures.rate(agent.steps_per_s), width, theme.STRONG),
+        figure("samples/s", figures.rate(agent.samples_per_s), width),
+        figure("replay ratio", figures.rate(agent.replay_ratio), width),
+        figure("frames", figures.count(agent.frames), width),
+        figure("steps", figures.count(agent.steps), width),
+    ]
+
+
+def learning(agent: AgentView, width: int) -> list[Line]:
+    """Show what the last gradient steps looked like."""
+    span = f"{figures.real(agent.q_min)} … {figures.real(agent.q_max)}"
+    skipped = theme.CAUTION if agent.skipped_steps else theme.PLAIN
+    return [
+        figure("loss", figures.real(agent.loss), width, _sound(agent.loss, theme.STRONG)),
+        figure("gradient norm", figures.real(agent.gradient_norm), width),
+        figure("Q mean", figures.real(agent.q_mean), width, _sound(agent.q_mean, theme.PLAIN)),
+        figure("Q range", span, width),
+        figure("learning rate", f"{agent.learning_rate:.2g}", width),
+        figure("skipped steps", figures.count(agent.skipped_steps), width, skipped),
+    ]
+
+
+def _sound(value: float | None, style: Style) -> Style:
+    return theme.BAD if value is not None and value - value != 0 else style  # NaN or infinite
+
+
+def exploration(snapshot: Snapshot, agent: AgentView, width: int) -> list[Line]:
+    """Show who chooses the actions, each share with a bar."""
+    epsilon, expert, greedy = _choices(snapshot, agent, width)
+    return [
+        epsilon,
+        bar(agent.epsilon, width, _mark(agent.epsilon_natural, theme.CHART)),
+        expert,
+        bar(agent.expert_ratio, width, _mark(agent.expert_natural, theme.BAR)),
+        greedy,
+    ]
+
+
+def latency(snapshot: Snapshot, agent: AgentView, width: int) -> list[Line]:
+    """Show how long a client waits for its action, and how old the weights behind it are."""
+    return [
+        figure("p50", figures.milliseconds(agent.latency_p50_ms), width, note="ms"),
+        figure("p99", figures.milliseconds(agent.latency_p99_ms), width, theme.STRONG, note="ms"),
+        _batch(agent, width),
+        figure("weights age", figures.age(agent.weights_age_s), width),
+        figure("weights version", figures.count(agent.weights_version), width),
+        figure("clients", figures.count(len(snapshot.clients)), width),
+    ]
+
+
+def play(snapshot: Snapshot, agent: AgentView, width: int) -> list[Line]:
+    """Show exploration and latency in the room of one panel."""
+    p50, p99 = map(figures.milliseconds, (agent.latency_p50_ms, agent.latency_p99_ms))
+    weights = f"v{agent.weights_version}, {figures.age(agent.weights_age_s)}"
+    return [
+        *_choices(snapshot, agent, width),
+        _batch(agent, width),
+        figure("p50/p99", f"{p50} / {p99}", width, note="ms"),
+        figure("weights", weights, width),
+    ]
+
+
+def _choices(snapshot: Snapshot, agent: AgentView, width: int) -> list[Line]:
+    greedy = snapshot.controls.greedy
+    return [
+        _choice("epsilon", agent.epsilon, agent.epsilon_natural, width),
+        _choice("expert", agent.expert_ratio, agent.expert_natural, width),
+        figure("greedy", "on" if greedy else "off", width, _mark(not greedy, theme.PLAIN)),
+    ]
+
+
+def _choice(label: str, share: float, natural: bool, width: int) -> Line:
+    note = "natural" if natural else "override"
+    style = _mark(natural, theme.PLAIN)
+    return figure(label, figures.share(share), width, style, note)
+
+
+def _mark(natural: bool, style: Style) -> Style:
+    return style if natural else theme.CAUTION
+
+
+def _batch(agent: AgentView, width: int) -> Line:
+    batch = figures.MISSING if agent.batch_mean is None else figures.rate(agent.batch_mean)
+    return figure("batch", batch, width, note="frames")
+
+
+def replay(agent: AgentView, width: int) -> list[Line]:
+    """Show how full the replay is; before training, how far it is from what training needs."""
+    filling = agent.replay_size < agent.min_replay
+    goal = agent.min_replay if filling else agent.replay_capacity
+    share = agent.replay_size / goal if goal > 0 else 0.0
+    unit = "frames to start" if filling else "frames"
+    percent = f" {figures.percent(share):>4}"
+    caption = words(
+        (figures.count(agent.replay_size), theme.STRONG),
+        ("of", theme.QUIET),
+        (figures.count(goal), theme.PLAIN),
+        (unit if width >= _WIDE_CAPTION else "", theme.QUIET),
+        gap=1,
+    )
+    return [
+        [*bar(share, max(0, width - len(percent))), Segment(percent)],
+        caption,
+        [],
+        figure("capacity", figures.count(agent.replay_capacity), width),
+        figure("minimum", figures.count(agent.min_replay), width),
+    ]
+
+
+def returns(agent: AgentView, width: int, rows: int) -> list[Line]:
+    """Show how well the episodes went, with a chart of the last ones."""
+    mean = f"mean of last {RETURN_WINDOW}" if width >= _WIDE_RETURNS else "mean"
+    parts = (
+        ("last", figures.points(agent.return_last), theme.PLAIN),
+        (mean, figures.points(agent.return_mean), theme.STRONG),
+        ("best", figures.points(agent.return_best), theme.PLAIN),
+        ("episodes", figures.count(agent.episodes), theme.PLAIN),
+    )
+    text: Line = []
+    for label, value, style in parts:
+        text += [Segment(f"{label} ", theme.QUIET), Segment(value, style), Segment("  ")]
+    return [text, *_chart(agent.returns, width, rows - 1)]
+
+
+def _chart(values: tuple[float, ...], width: int, rows: int) -> list[Line]:
+    axis = _axis(values, rows)
+    room = max(0, width - max(map(len, axis)))
+    lines = sparkline.draw(values[-room * 2 :] if room else (), width=room, rows=rows)
+    return [
+        [Segment(line, theme.CHART), Segment(label, theme.QUIET)]
+        for line, label in zip(lines, axis, strict=False)
+    ]
+
+
+def _axis(values: tuple[float, ...], rows: int) -> list[str]:
+    """Label the top and the bottom of a chart that is tall enough."""
+    labels = [""] * max(1, rows)
+    if rows >= _AXIS_FROM_ROWS and values:
+        labels[0] = f" {figures.points(max(values))}"
+        labels[-1] = f" {figures.points(min(values))}"
+    return labels
+
+
+def events(newest: Iterable[Event], width: int) -> list[Line]:
+    """Show what happened, coloured by its level."""
+    return [
+        [
+            Segment(figures.clock(event.time_s) + "  ", theme.QUIET),
+            Segment(
+                fit(figures.clean(event.text), max(0, width - 10)),
+                theme.LEVELS.get(event.level, theme.PLAIN),
+            ),
+        ]
+        for event in newest
+    ]
+
+
+def hints(commands: tuple[str, ...], width: int) -> list[Line]:
+    """Say how to connect an emulator; a long command goes on in the next line."""
+    lines: list[Line] = [[Segment("Connect an emulator:", theme.STRONG)]]
+    for command in commands:
+        wrapped = textwrap.wrap(figures.clean(command), max(8, width - 4), break_on_hyphens=False)
+        for first, text in enumerate(wrapped):
+            lines.append(
+                [Segment("    " if first else "  $ ", theme.QUIET), Segment(text, theme.COIN)]
+            )
+    return lines
+
+
+def footer(width: int) -> Line:
+    """Show the keys; where there is no room for all names, keys of one kind share theirs."""
+    line: Line = []
+    for keys, label in _places(full=width >= _WIDE_FOOTER):
+        line += [Segment(f" {keys}", theme.COIN), Segment(f" {label} ", theme.QUIET)]
+    return exact(line, width)
+
+
+def _places(*, full: bool) -> list[tuple[str, str]]:
+    if full:
+        return [(hotkey.key, hotkey.label) for hotkey in HOTKEYS]
+    kinds = groupby(HOTKEYS, key=lambda hotkey: hotkey.label.split()[0])
+    return [("/".join(hotkey.key for hotkey in group), kind) for kind, group in kinds]
+
+
+def keys(width: int) -> list[Line]:
+    """Show every key with its sentence."""
+    return [_key(hotkey, width) for hotkey in HOTKEYS]
+
+
+def _key(hotkey: Hotkey, width: int) -> Line:
+    line = [
+        Segment(f"{hotkey.key}  ", theme.COIN),
+        Segment(fit(hotkey.label, 17), theme.STRONG),
+        Segment(hotkey.about, theme.PLAIN),
+    ]
+    return exact(line, width)

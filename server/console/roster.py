@@ -1,0 +1,128 @@
+"""The roster: a row for each client, and one for each agent beside the one in full view."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.segment import Segment
+from rich.style import Style
+
+from server.console import figures, theme
+from server.console.line import Line, stacked_bar
+from server.console.table import Column, fitted
+from server.stats import AgentView, ClientView
+
+_LATE_S = 5.0  # without a frame: paused, or in trouble
+_LOST_S = 30.0
+
+
+def clients(views: Sequence[ClientView], width: int, rows: int) -> list[Line]:
+    """List the first clients under their column titles, in as many lines as there are rows."""
+    table = fitted(_CLIENT_COLUMNS, width)
+    return [table.header(), *(table.line(view) for view in views[: max(0, rows - 1)])]
+
+
+def agents(views: Sequence[AgentView], width: int, rows: int) -> list[Line]:
+    """List the first agents, one line each."""
+    table = fitted(_AGENT_COLUMNS, width)
+    return [table.line(view) for view in views[:rows]]
+
+
+def _seen(view: ClientView) -> str:
+    return "now" if view.seen_s < 1.0 else figures.age(view.seen_s)
+
+
+def _seen_style(view: ClientView) -> Style:
+    if view.seen_s < _LATE_S:
+        return theme.QUIET
+    return theme.CAUTION if view.seen_s < _LOST_S else theme.BAD
+
+
+def _mix(view: ClientView, width: int) -> Line:
+    rest = 1.0 - view.policy_share - view.expert_share
+    shares = (
+        (view.policy_share, theme.POLICY),
+        (view.expert_share, theme.EXPERT),
+        (rest, theme.BORDER),
+    )
+    return stacked_bar(shares, width)
+
+
+def _info(view: ClientView, width: int) -> Line:
+    line: Line = []
+    for name, value in view.info.items():
+        text = f"{value:g}" if isinstance(value, float) else str(value)
+        line += [
+            Segment(f"{figures.clean(str(name))} ", theme.QUIET),
+            Segment(f"{figures.clean(text)}  ", theme.PLAIN),
+        ]
+    return line
+
+
+_CLIENT_COLUMNS: tuple[Column[ClientView], ...] = (
+    Column("client", 11, lambda view: figures.clean(view.name), grow=13, right=False),
+    Column("game", 9, lambda view: figures.clean(view.game), grow=7, right=False, from_width=46),
+    Column("frames/s", 8, lambda view: figures.rate(view.frames_per_s), lambda _: theme.STRONG),
+    Column("episode", 7, lambda view: figures.count(view.episodes), from_width=54),
+    Column("return", 8, lambda view: figures.points(view.episode_return)),
+    Column("last", 8, lambda view: figures.points(view.last_return), from_width=62),
+    Column(
+        "policy",
+        6,
+        lambda view: figures.percent(view.policy_share),
+        lambda _: theme.POLICY,
+        from_width=76,
+    ),
+    Column(
+        "expert",
+        6,
+        lambda view: figures.percent(view.expert_share),
+        lambda _: theme.EXPERT,
+        from_width=76,
+    ),
+    Column("seen", 5, _seen, _seen_style, grow=1),
+    Column(
+        " mix",
+        13,
+        lambda _: "",
+        right=False,
+        from_width=104,
+        draw=lambda view, width: [Segment(" "), *_mix(view, width - 1)],
+    ),
+    Column(
+        " address",
+        22,
+        lambda view: " " + figures.clean(view.address),
+        lambda _: theme.QUIET,
+        right=False,
+        from_width=124,
+    ),
+    Column("info", 12, lambda _: "", right=False, grow=60, from_width=137, draw=_info),
+)
+
+_AGENT_COLUMNS: tuple[Column[AgentView], ...] = (
+    Column(
+        "", 12, lambda view: figures.clean(view.name), lambda _: theme.COIN, grow=12, right=False
+    ),
+    Column(
+        "",
+        9,
+        lambda view: figures.clean(view.state),
+        lambda view: theme.STATES.get(view.state, theme.QUIET),
+        grow=10,
+        right=False,
+    ),
+    Column("", 13, lambda view: f"{figures.short(view.frames_per_s)} frames/s"),
+    Column("", 12, lambda view: f"{figures.rate(view.steps_per_s)} steps/s", from_width=56),
+    Column("", 13, lambda view: f"loss {figures.real(view.loss)}", from_width=90),
+    Column("", 12, lambda view: f"epsilon {figures.share(view.epsilon)}", from_width=104),
+    Column(
+        "",
+        19,
+        lambda view: (
+            f"replay {figures.short(view.replay_size)}/{figures.short(view.replay_capacity)}"
+        ),
+        from_width=124,
+    ),
+    Column("", 14, lambda view: f"return {figures.points(view.return_mean)}", from_width=70),
+)

@@ -1,0 +1,53 @@
+"""A series of numbers, drawn with block characters."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from itertools import pairwise
+
+_BLOCKS = " ▁▂▃▄▅▆▇█"
+_LEVELS = len(_BLOCKS) - 1  # per row
+
+
+def draw(values: Sequence[float], *, width: int, rows: int = 1) -> list[str]:
+    """Draw the series as columns that end at the right edge; more values than columns are averaged.
+
+    What is not finite leaves a gap.
+    """
+    if width <= 0 or rows <= 0:
+        return []
+    columns = _averaged(values, width)
+    finite = [value for value in columns if math.isfinite(value)]
+    low, high = (min(finite), max(finite)) if finite else (0.0, 0.0)
+    heights = [_height(value, low, high, rows * _LEVELS) for value in columns]
+    return [
+        "".join(_block(height - row * _LEVELS) for height in heights).rjust(width)
+        for row in reversed(range(rows))
+    ]
+
+
+def _averaged(values: Sequence[float], width: int) -> list[float]:
+    size = len(values)
+    if size <= width:
+        return list(values)
+    edges = [column * size // width for column in range(width + 1)]
+    return [
+        math.fsum(values[left:right]) / (right - left)
+        if all(map(math.isfinite, values[left:right]))
+        else math.nan
+        for left, right in pairwise(edges)
+    ]
+
+
+def _height(value: float, low: float, high: float, levels: int) -> int:
+    if not math.isfinite(value):
+        return 0
+    span = high - low
+    if span == 0 or not math.isfinite(span):
+        return levels // 2
+    return 1 + round((value - low) / span * (levels - 1))  # the lowest still shows
+
+
+def _block(height: int) -> str:
+    return _BLOCKS[min(_LEVELS, max(0, height))]

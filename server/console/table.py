@@ -1,0 +1,76 @@
+"""Rows of values in aligned columns, as many as the width allows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from rich.segment import Segment
+from rich.style import Style
+
+from server.console import theme
+from server.console.line import Line, exact, fit
+
+T = TypeVar("T")
+_GAP = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Column(Generic[T]):
+    """One column: how to write a row's value, and how much room that takes."""
+
+    title: str
+    width: int
+    text: Callable[[T], str]
+    style: Callable[[T], Style] = lambda _: theme.PLAIN
+    grow: int = 0  # by how much it may widen when there is room
+    right: bool = True
+    from_width: int = 0  # left out of narrower tables
+    draw: Callable[[T, int], Line] | None = None  # instead of text and style
+
+
+@dataclass(frozen=True, slots=True)
+class Table(Generic[T]):
+    """The columns that fit a width, and what each of them got."""
+
+    columns: tuple[Column[T], ...]
+    widths: tuple[int, ...]
+
+    def header(self) -> Line:
+        """Draw the titles."""
+        return self._joined(
+            [Segment(fit(column.title, width, right=column.right), theme.COLUMN)]
+            for column, width in self._sized()
+        )
+
+    def line(self, row: T) -> Line:
+        """Draw one row."""
+        return self._joined(_cell(column, row, width) for column, width in self._sized())
+
+    def _sized(self) -> zip[tuple[Column[T], int]]:
+        return zip(self.columns, self.widths, strict=True)
+
+    def _joined(self, cells: Iterable[Line]) -> Line:
+        line: Line = []
+        for cell in cells:
+            line += [*cell, Segment(" " * _GAP)]
+        return line
+
+
+def fitted(columns: Sequence[Column[T]], width: int) -> Table[T]:
+    """Choose the columns for a width, and hand out the room that is left from the left on."""
+    chosen = tuple(column for column in columns if column.from_width <= width)
+    spare = width - sum(column.width + _GAP for column in chosen) + _GAP
+    widths = []
+    for column in chosen:
+        extra = max(0, min(column.grow, spare))
+        spare -= extra
+        widths.append(column.width + extra)
+    return Table(chosen, tuple(widths))
+
+
+def _cell(column: Column[T], row: T, width: int) -> Line:
+    if column.draw:
+        return exact(column.draw(row, width), width)
+    return [Segment(fit(column.text(row), width, right=column.right), column.style(row))]

@@ -1,0 +1,111 @@
+"""A learner's state on disk: complete or absent, checked, with the one before it as a backup.
+
+One safetensors file holds the tensors and, in its header, everything else as JSON, with a digest
+over both. Nothing is unpickled.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import safetensors
+import safetensors.torch
+from torch import Tensor
+
+FORMAT = 1
+NAME = "checkpoint.safetensors"
+BACKUP = "checkpoint.previous.safetensors"
+
+
+class CheckpointError(RuntimeError):
+    """A checkpoint that could not be written or read; the message names the file and the cause."""
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """What is kept of an agent: tensors by name, and plain values."""
+
+    tensors: Mapping[str, Tensor]
+    plain: Mapping[str, Any]
+
+
+def save(directory: Path, checkpoint: Checkpoint) -> None:
+    """Write a checkpoint; whatever happens, the newest complete one stays readable."""
+    plain = json.dumps({"format": FORMAT, **checkpoint.plain}, sort_keys=True)
+    tensors = {name: tensor.contiguous().cpu() for name, tensor in checkpoint.tensors.items()}
+    metadata = {"coinop": plain, "digest": _digest(plain, tensors)}
+    path, temporary = directory / NAME, directory / f"{NAME}.new"
+    try:
+        with temporary.open("wb") as file:
+            file.write(safetensors.torch.save(tensors, metadata))
+            file.flush()
+            os.fsync(file.fileno())
+        if path.exists():
+            path.replace(directory / BACKUP)
+        temporary.replace(path)
+        _sync_directory(directory)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise CheckpointError(f"cannot write the checkpoint {path}: {error.strerror}") from error
+
+
+def load(directory: Path) -> tuple[Checkpoint | None, str]:
+    """Read the newest good checkpoint; also give what a person should know ('' if nothing)."""
+    problems = []
+    for name in (NAME, BACKUP):
+        path = directory / name
+        if not path.exists():
+            continue
+        try:
+            checkpoint = read(path)
+        except CheckpointError as error:
+            problems.append(str(error))
+            continue
+        if problems:
+            problems.append(f"using {path} instead")
+        elif name == BACKUP:
+            problems.append(f"{directory / NAME} is missing; using {path} instead")
+        return checkpoint, "; ".join(problems)
+    if problems:
+        raise CheckpointError("; ".join([*problems, "start over with --fresh, or another --run"]))
+    return None, ""
+
+
+def read(path: Path) -> Checkpoint:
+    """Read one checkpoint file and check it whole."""
+    try:
+        with safetensors.safe_open(path, framework="pt") as file:
+            metadata = file.metadata() or {}
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        plain = metadata["coinop"]
+        if metadata["digest"] != _digest(plain, tensors):
+            raise ValueError("its digest does not match its contents")
+        values = json.loads(plain)
+        if values.pop("format") != FORMAT:
+            raise ValueError("it was written by another version")
+    except (OSError, ValueError, KeyError, safetensors.SafetensorError) as error:
+        raise CheckpointError(f"the checkpoint {path} is damaged: {error}") from error
+    return Checkpoint(tensors, values)
+
+
+def _digest(plain: str, tensors: Mapping[str, Tensor]) -> str:
+    digest = hashlib.blake2b(plain.encode(), digest_size=16)
+    for name in sorted(tensors):
+        digest.update(name.encode())
+        digest.update(tensors[name].reshape(-1).numpy().tobytes())
+    return digest.hexdigest()
+
+
+def _sync_directory(directory: Path) -> None:
+    """Make the renames themselves survive a power loss."""
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,361 @@
+"""A ring of frames, each stored once and linked to its client's next: what the agent remembers.
+
+The rules:
+- One writer appends and links; one reader gathers. There is no lock.
+- A frame has an index that only grows; its slot is the index modulo the capacity.
+- The head is published after a frame's data, a link after both: whoever sees a link may follow it.
+- A frame's reward is what the step to it earned, so it belongs to the action of the frame before.
+- The writer destroys at most GUARD frames beyond the head before it moves the head, so frames
+  younger than the head minus the capacity plus GUARD are whole (``oldest``).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import mmap
+import os
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from server.net.wire import ENDED, START, TERMINAL
+from server.spaces import Spaces
+
+GUARD = 1024  # frames
+MIN_CAPACITY = 4 * GUARD
+
+_MAGIC = b"COINOPRB"
+_FORMAT = 1
+_HEADER_BYTES = 4096
+_HEAD_AT = 64  # where the head lives: eight bytes of its own, written in one go
+_LAYOUT_AT = 128
+
+Ints = npt.NDArray[np.int64]
+Array = npt.NDArray[Any]
+
+
+class ReplayError(RuntimeError):
+    """A replay that cannot be used, or whose rules are broken."""
+
+
+class Frames(NamedTuple):
+    """A batch to append: at most one frame of each client."""
+
+    observation: Array  # (batch, values)
+    choice: Array  # (batch, heads) the chosen value of each head
+    continuous: Array  # (batch, controls) in -1..1
+    reward: Array  # (batch,)
+    flags: Array  # (batch,)
+    source: Array  # (batch,)
+    version: int  # of the weights that chose
+    previous: Ints  # (batch,) index of the same client's frame before, -1 for none
+
+
+class Transitions(NamedTuple):
+    """What a gradient step learns from; each row carries its own discount."""
+
+    observation: Array  # (batch, values)
+    choice: Array  # (batch, heads)
+    continuous: Array  # (batch, controls)
+    reward: Array  # (batch,) discounted sum over the steps taken
+    discount: Array  # (batch,) of what follows; 0 after a terminal frame
+    next_observation: Array  # (batch, values)
+    source: Array  # (batch,)
+
+    def split(self, parts: int) -> list[Transitions]:
+        """Cut into equal batches, without copying."""
+        size = len(self.reward) // parts
+        return [
+            Transitions(*(column[part * size : (part + 1) * size] for column in self))
+            for part in range(parts)
+        ]
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """The columns of a replay: what decides whether a file fits."""
+
+    capacity: int
+    observation: str  # numpy dtype
+    values: int
+    heads: int
+    controls: int
+
+    @classmethod
+    def of(cls, spaces: Spaces, capacity: int) -> Layout:
+        """Give the layout for a game's spaces."""
+        return cls(
+            capacity,
+            spaces.observation.dtype,
+            spaces.observation.values,
+            len(spaces.actions.heads),
+            len(spaces.actions.continuous),
+        )
+
+    def columns(self) -> dict[str, tuple[str, tuple[int, ...]]]:
+        """Give each column's dtype and shape."""
+        one = (self.capacity,)
+        return {
+            "observation": (self.observation, (self.capacity, self.values)),
+            "choice": ("int16", (self.capacity, self.heads)),
+            "continuous": ("float32", (self.capacity, self.controls)),
+            "reward": ("float32", one),
+            "flags": ("uint8", one),
+            "source": ("uint8", one),
+            "version": ("uint32", one),
+            "next": ("int32", one),
+            "prev": ("int32", one),
+        }
+
+    def size_bytes(self) -> int:
+        """Give the size of the whole file."""
+        return _HEADER_BYTES + sum(
+            _aligned(np.dtype(dtype).itemsize * int(np.prod(shape)))
+            for dtype, shape in self.columns().values()
+        )
+
+
+class Replay:
+    """The ring itself: columns of one mapped block, in a file or in memory of its own."""
+
+    def __init__(self, block: mmap.mmap, layout: Layout) -> None:
+        self.layout = layout
+        self._block = block
+        self._head = np.frombuffer(block, np.int64, 1, _HEAD_AT)
+        columns: dict[str, Array] = {}
+        at = _HEADER_BYTES
+        for name, (dtype, shape) in layout.columns().items():
+            count = int(np.prod(shape))
+            columns[name] = np.frombuffer(block, dtype, count, at).reshape(shape)
+            at += _aligned(columns[name].nbytes)
+        self._observation = columns["observation"]
+        self._choice = columns["choice"]
+        self._continuous = columns["continuous"]
+        self._reward = columns["reward"]
+        self._flags = columns["flags"]
+        self._source = columns["source"]
+        self._version = columns["version"]
+        self._next = columns["next"]
+        self._prev = columns["prev"]
+
+    @classmethod
+    def in_memory(cls, layout: Layout) -> Replay:
+        """Make a replay that dies with the process."""
+        _check_capacity(layout)
+        return cls(mmap.mmap(-1, layout.size_bytes()), layout)
+
+    @classmethod
+    def in_file(cls, path: Path, layout: Layout) -> Replay:
+        """Open the replay in a file, or make it; another process may map the same file."""
+        _check_capacity(layout)
+        if not path.exists():
+            _create(path, layout)
+        with path.open("r+b") as file:
+            found = _read_layout(path, file.read(_HEADER_BYTES))
+            if found != layout:
+                raise ReplayError(
+                    f"the replay {path} holds {found}, the settings ask for {layout}; "
+                    "use the settings it was made with, another --run, or --fresh"
+                )
+            size = os.fstat(file.fileno()).st_size
+            if size != layout.size_bytes():
+                raise ReplayError(
+                    f"the replay {path} has {size} bytes instead of {layout.size_bytes()}; "
+                    "delete it, or use --fresh"
+                )
+            replay = cls(mmap.mmap(file.fileno(), size), layout)
+        if replay.head < 0:
+            raise ReplayError(f"the replay {path} has a negative head; delete it, or use --fresh")
+        return replay
+
+    @property
+    def head(self) -> int:
+        """Number of frames ever appended, which is the index of the next one."""
+        return int(self._head[0])
+
+    @property
+    def oldest(self) -> int:
+        """Index of the oldest frame that is certainly whole."""
+        return max(0, self.head - self.layout.capacity + GUARD)
+
+    @property
+    def size(self) -> int:
+        """Number of frames that can be read."""
+        return self.head - self.oldest
+
+    # --- the writer -------------------------------------------------------------------------
+
+    def append(self, frames: Frames) -> int:
+        """Add frames, each linked to its client's frame before; give the first index."""
+        first = self.head
+        for start in range(0, len(frames.reward), GUARD):
+            self._append(frames, start, min(start + GUARD, len(frames.reward)))
+        return first
+
+    def _append(self, frames: Frames, start: int, stop: int) -> None:
+        capacity = self.layout.capacity
+        index = self.head
+        # A frame whose predecessor was overwritten meanwhile begins a chain of its own.
+        previous = frames.previous[start:stop]
+        alive = previous > index - capacity + GUARD
+        prev = np.where(alive & (previous >= 0), previous % capacity, -1)
+        at = index % capacity
+        while start < stop:
+            count = min(stop - start, capacity - at)
+            here, rows = slice(at, at + count), slice(start, start + count)
+            self._observation[here] = frames.observation[rows]
+            self._choice[here] = frames.choice[rows]
+            self._continuous[here] = frames.continuous[rows]
+            self._reward[here] = frames.reward[rows]
+            self._flags[here] = frames.flags[rows]
+            self._source[here] = frames.source[rows]
+            self._version[here] = frames.version
+            self._next[here] = -1
+            self._prev[here] = prev[len(prev) - (stop - start) :][:count]
+            start, at = start + count, 0
+        self._head[0] = index + len(prev)  # published: the data above is whole
+        linked = np.flatnonzero(prev >= 0)
+        self._next[prev[linked]] = (index + linked) % capacity
+
+    def correct(self, index: int, choice: Array, continuous: Array, source: int) -> int | None:
+        """Replace an action by the one really executed, only before the frame is linked.
+
+        Gives who had chosen before, or None where the frame is gone already.
+        """
+        if index < self.oldest:
+            return None
+        slot = index % self.layout.capacity
+        before = int(self._source[slot])
+        self._choice[slot] = choice
+        self._continuous[slot] = continuous
+        self._source[slot] = source
+        return before
+
+    # --- the reader -------------------------------------------------------------------------
+
+    def linked(self, index: Ints) -> npt.NDArray[np.bool_]:
+        """Say which of these frames have a successor, so that a transition starts there."""
+        linked: npt.NDArray[np.bool_] = self._next[index % self.layout.capacity] >= 0
+        return linked
+
+    def gather(self, index: Ints, *, n_step: int, gamma: float) -> Transitions:
+        """Collect the transitions of up to n steps that start at these linked frames."""
+        at = index % self.layout.capacity
+        end = at
+        returns = np.zeros(len(index), np.float32)
+        discount = np.ones(len(index), np.float32)
+        for _ in range(n_step):
+            following = self._next.take(end)
+            going = following >= 0
+            end = np.where(going, following, end)
+            returns += np.where(going, discount * self._reward.take(end), np.float32(0))
+            discount *= np.where(going, np.float32(gamma), np.float32(1))
+        # Nothing is linked after an episode's end, so a terminal frame can only be the last one.
+        discount[(self._flags.take(end) & TERMINAL) != 0] = 0
+        return Transitions(
+            self._observation.take(at, axis=0),
+            self._choice.take(at, axis=0),
+            self._continuous.take(at, axis=0),
+            returns,
+            discount,
+            self._observation.take(end, axis=0),
+            self._source.take(at),
+        )
+
+    # --- the inspector ----------------------------------------------------------------------
+
+    def check_valid(self) -> None:
+        """Raise a ReplayError if any rule of the links is broken; for a quiet replay only."""
+        head, capacity = self.head, self.layout.capacity
+        index = np.arange(self.oldest, head)
+        slot = index % capacity
+        following, before = self._next[slot].astype(np.int64), self._prev[slot].astype(np.int64)
+        _require(bool(np.all((following >= -1) & (following < capacity))), "a link leaves the ring")
+        after = _index_of(following, head, capacity)
+        has_next = following >= 0
+        _require(bool(np.all(after[has_next] > index[has_next])), "a link goes back in time")
+        _require(
+            bool(np.all(self._prev[following[has_next]] == slot[has_next])),
+            "a successor does not name its predecessor",
+        )
+        _require(
+            not np.any(has_next & ((self._flags[slot] & ENDED) != 0)),
+            "a frame that ends its episode has a successor",
+        )
+        _require(
+            not np.any((before >= 0) & ((self._flags[slot] & START) != 0)),
+            "a frame that starts its episode has a predecessor",
+        )
+
+    def column(self, name: str) -> Array:
+        """Give a whole column, for a look at what is stored."""
+        column: Array = getattr(self, f"_{name}")
+        return column
+
+
+def _index_of(slot: Ints, head: int, capacity: int) -> Ints:
+    """Give the index of the youngest frame that lived in each slot."""
+    return head - 1 - (head - 1 - slot) % capacity
+
+
+def _create(path: Path, layout: Layout) -> None:
+    """Make the file under a temporary name, so that it is complete or absent."""
+    text = json.dumps({"format": _FORMAT, **dataclasses.asdict(layout)}).encode()
+    header = bytearray(_HEADER_BYTES)
+    header[: len(_MAGIC)] = _MAGIC
+    header[_LAYOUT_AT : _LAYOUT_AT + 8] = len(text).to_bytes(4, "little") + zlib.crc32(
+        text
+    ).to_bytes(4, "little")
+    header[_LAYOUT_AT + 8 : _LAYOUT_AT + 8 + len(text)] = text
+    temporary = path.with_suffix(".new")
+    try:
+        with temporary.open("wb") as file:
+            # Reserved now: a full disk is an error here, not a SIGBUS in the middle of a game.
+            os.posix_fallocate(file.fileno(), 0, layout.size_bytes())
+            file.write(header)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise ReplayError(
+            f"cannot make the replay {path} of {layout.size_bytes() / 1e6:,.0f} MB: "
+            f"{error.strerror}; a smaller --replay-capacity or --replay-storage memory helps"
+        ) from error
+
+
+def _read_layout(path: Path, header: bytes) -> Layout:
+    try:
+        if header[: len(_MAGIC)] != _MAGIC:
+            raise ValueError("no replay's first bytes")
+        length = int.from_bytes(header[_LAYOUT_AT : _LAYOUT_AT + 4], "little")
+        text = header[_LAYOUT_AT + 8 : _LAYOUT_AT + 8 + length]
+        if zlib.crc32(text) != int.from_bytes(header[_LAYOUT_AT + 4 : _LAYOUT_AT + 8], "little"):
+            raise ValueError("a wrong checksum")
+        plain = json.loads(text)
+        if plain.pop("format") != _FORMAT:
+            raise ValueError("another format")
+        return Layout(**plain)
+    except (ValueError, TypeError, KeyError) as error:
+        raise ReplayError(
+            f"the header of the replay {path} is damaged ({error}); delete it, or use --fresh"
+        ) from error
+
+
+def _check_capacity(layout: Layout) -> None:
+    if layout.capacity < MIN_CAPACITY:
+        raise ReplayError(f"a replay needs at least {MIN_CAPACITY} frames, not {layout.capacity}")
+
+
+def _aligned(size_bytes: int) -> int:
+    return -(-size_bytes // mmap.PAGESIZE) * mmap.PAGESIZE
+
+
+def _require(holds: bool, broken: str) -> None:
+    if not holds:
+        raise ReplayError(broken)

@@ -1,0 +1,163 @@
+"""Lets clients in: checks their Hello, finds their agent, and keeps their sessions."""
+
+from __future__ import annotations
+
+import functools
+import hmac
+import secrets
+from collections.abc import Callable
+
+from server.agent import Agent
+from server.net.listener import Connection
+from server.net.wire import Error, Hello, Source, Welcome
+from server.session import Session
+from server.stats import ClientView, EventLog, Rate
+
+_RATE_WINDOW_S = 5.0
+
+
+class Refused(Exception):  # noqa: N818 - it is an answer, not a fault
+    """A client that cannot play here; the message is for the person who started it."""
+
+
+class Guest:
+    """A session with its agent and its own frame rate."""
+
+    def __init__(self, session: Session, agent: Agent) -> None:
+        self.session = session
+        self.agent = agent
+        self.rate = Rate(_RATE_WINDOW_S)
+
+
+class Lobby:
+    """The desk of the listener: every client's way in and out."""
+
+    def __init__(
+        self,
+        *,
+        find_agent: Callable[[Hello], Agent],
+        token: str,
+        max_clients: int,
+        max_message_bytes: int,
+        heartbeat_s: float,
+        resume_window_s: float,
+        clock: Callable[[], float],
+        events: EventLog,
+    ) -> None:
+        self._find_agent = find_agent
+        self._token = token
+        self._max_clients = max_clients
+        self._max_message_bytes = max_message_bytes
+        self._heartbeat_s = heartbeat_s
+        self._resume_window_s = resume_window_s
+        self._clock = clock
+        self._events = events
+        self._guests: dict[str, Guest] = {}
+
+    # --- the listener's desk ----------------------------------------------------------------
+
+    def greet(self, connection: Connection, hello: Hello) -> None:
+        """Welcome a client, or turn it away with a reason that its owner can act on."""
+        try:
+            guest, resumed = self._admit(hello)
+        except Refused as refusal:
+            self._events.add(
+                f"{hello.client} at {connection.address} refused: {refusal}", "warning"
+            )
+            connection.reject(str(refusal))
+            return
+        session = guest.session
+        session.attach(
+            connection.address, connection.write, lambda why: connection.close(Error(why))
+        )
+        connection.welcome(
+            Welcome(session.id, self._heartbeat_s, self._max_message_bytes, {}, resumed),
+            hello.spaces,
+            functools.partial(guest.agent.batcher.add, session),
+            functools.partial(self._lost, guest, connection),
+        )
+        word = "came back to" if resumed else "joined"
+        self._events.add(f"{hello.client} at {connection.address} {word} agent {hello.agent}")
+
+    def fault(self, connection: Connection, error: Exception) -> None:
+        """Report an error of ours that one connection met."""
+        self._events.add(
+            f"error while serving {connection.address}: {type(error).__name__}: {error}", "error"
+        )
+
+    # --- for the app ------------------------------------------------------------------------
+
+    @property
+    def connected(self) -> int:
+        """Number of clients connected now."""
+        return sum(guest.session.lost_s is None for guest in self._guests.values())
+
+    def forget_lost(self) -> None:
+        """Give up on clients that did not come back in time."""
+        now = self._clock()
+        for guest in list(self._guests.values()):
+            lost_s = guest.session.lost_s
+            if lost_s is not None and now - lost_s >= self._resume_window_s:
+                self._forget(guest)
+
+    def views(self, now_s: float) -> tuple[ClientView, ...]:
+        """Give what people see of the connected clients."""
+        return tuple(
+            _view(guest, now_s) for guest in self._guests.values() if guest.session.lost_s is None
+        )
+
+    # --- in and out -------------------------------------------------------------------------
+
+    def _admit(self, hello: Hello) -> tuple[Guest, bool]:
+        if self._token and not hmac.compare_digest(hello.token.encode(), self._token.encode()):
+            raise Refused("wrong or missing token; start the client with this server's token")
+        guest = self._guests.get(hello.resume)
+        if guest is not None and guest.session.lost_s is not None and _same(guest, hello):
+            return guest, True
+        if self.connected >= self._max_clients:
+            raise Refused(f"the server is full: {self._max_clients} clients (--max-clients)")
+        agent = self._find_agent(hello)
+        session = Session(
+            session_id=secrets.token_hex(8), hello=hello, seat=agent.batcher.seats.take()
+        )
+        guest = self._guests[session.id] = Guest(session, agent)
+        return guest, False
+
+    def _lost(self, guest: Guest, connection: Connection, reason: str) -> None:
+        session = guest.session
+        session.detach(self._clock())
+        self._events.add(f"{session.hello.client} at {connection.address} left: {reason}")
+        if not self._resume_window_s:
+            self._forget(guest)
+
+    def _forget(self, guest: Guest) -> None:
+        guest.agent.batcher.flush()  # nothing of this session may wait when its seat is given away
+        guest.agent.batcher.seats.release(guest.session.seat)
+        del self._guests[guest.session.id]
+
+
+def _same(guest: Guest, hello: Hello) -> bool:
+    """Say whether a returning client is still playing the same thing."""
+    before = guest.session.hello
+    return (before.game, before.agent, before.spaces) == (hello.game, hello.agent, hello.spaces)
+
+
+def _view(guest: Guest, now_s: float) -> ClientView:
+    session, seats, seat = guest.session, guest.agent.batcher.seats, guest.session.seat
+    frames = int(seats.frames[seat])
+    sources = seats.sources[seat] / max(1, frames)
+    return ClientView(
+        name=session.hello.client,
+        agent=session.hello.agent,
+        game=session.hello.game,
+        address=session.address,
+        frames=frames,
+        frames_per_s=guest.rate.update(frames),
+        episodes=int(seats.episodes[seat]),
+        episode_return=float(seats.episode_return[seat]),
+        last_return=session.last_return,
+        policy_share=float(sources[Source.POLICY]),
+        expert_share=float(sources[Source.EXPERT]),
+        seen_s=now_s - float(seats.seen_s[seat]) if frames else 0.0,
+        info=session.info,
+    )

@@ -1,0 +1,244 @@
+"""The only user of sockets: accepts connections, moves their bytes, and minds their clocks.
+
+What a connection means is decided by its ``Desk``. A connection that breaks the rules is told so
+and closed; no exception of one connection reaches another or the loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import socket
+from collections.abc import Callable
+from typing import Any, cast
+from typing import Protocol as Interface
+
+from server.net import wire
+from server.net.protocol import Event, Protocol
+from server.net.wire import Bye, Error, Frame, Hello, Ping, Pong, Reject, Welcome, WireError
+from server.spaces import Spaces
+
+_LINGER_S = 2.0  # to deliver the last message before a connection is cut
+_WRITE_LIMIT_BYTES = 64 * 1024  # unsent replies before we stop reading from a client
+
+
+class ListenError(OSError):
+    """The server cannot listen there; the message names the address and the fix."""
+
+
+class Desk(Interface):
+    """Who decides what becomes of a connection."""
+
+    def greet(self, connection: Connection, hello: Hello) -> None:
+        """Answer a Hello with ``connection.welcome`` or ``connection.reject``."""
+
+    def fault(self, connection: Connection, error: Exception) -> None:
+        """Learn of an error of ours that one connection met."""
+
+
+class Connection(asyncio.Protocol):
+    """One client's socket."""
+
+    def __init__(self, listener: Listener) -> None:
+        self._listener = listener
+        self._protocol = Protocol(max_message_bytes=listener.max_message_bytes)
+        self._transport: asyncio.Transport = cast(asyncio.Transport, None)  # until it is made
+        self._on_frame: Callable[[Frame], None] | None = None
+        self._on_lost: Callable[[str], None] | None = None
+        self._reason = "the connection was lost"
+        self.address = ""
+        self.opened_s = 0.0
+        self.heard_s = 0.0
+        self.pinged_s = 0.0
+        self.stuck_s: float | None = None  # since when the client does not read its replies
+
+    # --- asyncio's side ---------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Begin a connection."""
+        self._transport = cast(asyncio.Transport, transport)
+        self._transport.set_write_buffer_limits(high=_WRITE_LIMIT_BYTES)
+        sock = transport.get_extra_info("socket")
+        if sock is not None and sock.family in (socket.AF_INET, socket.AF_INET6):
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        peer = transport.get_extra_info("peername")
+        self.address = f"{peer[0]}:{peer[1]}" if peer else "unknown"
+        self.opened_s = self.heard_s = self._listener.now_s()
+        self._listener.opened(self)
+
+    def data_received(self, data: bytes) -> None:
+        """Take bytes from the client."""
+        self.heard_s = self._listener.now_s()
+        try:
+            for event in self._protocol.receive(data):
+                if type(event) is Frame:
+                    self._on_frame(event)  # type: ignore[misc]  # set by the welcome
+                else:
+                    self._control(event)
+        except Exception as error:  # the rim of one connection: reported, and it alone is closed
+            self._listener.desk.fault(self, error)
+            self.close(Error("the server met an error of its own with this connection"))
+
+    def pause_writing(self) -> None:
+        """Stop reading from a client that does not read."""
+        self.stuck_s = self._listener.now_s()
+        self._transport.pause_reading()
+
+    def resume_writing(self) -> None:
+        """Go on: the client reads again."""
+        self.stuck_s = None
+        if not self._transport.is_closing():
+            self._transport.resume_reading()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """End a connection."""
+        self._listener.closed(self)
+        if self._on_lost is not None:
+            self._on_lost(self._reason)
+
+    # --- the desk's side --------------------------------------------------------------------
+
+    def welcome(
+        self,
+        welcome: Welcome,
+        spaces: Spaces,
+        on_frame: Callable[[Frame], None],
+        on_lost: Callable[[str], None],
+    ) -> None:
+        """Let the client play; say who takes its frames and who learns when it is gone."""
+        self._on_frame, self._on_lost = on_frame, on_lost
+        self._listener.greeted(self)
+        self._transport.write(self._protocol.welcome(welcome, spaces))
+
+    def reject(self, reason: str) -> None:
+        """Turn the client away."""
+        self.close(Reject(reason))
+
+    def write(self, data: bytes) -> None:
+        """Send bytes, unless the connection is on its way out."""
+        if not self._transport.is_closing():
+            self._transport.write(data)
+
+    def close(self, farewell: Reject | Bye | Error) -> None:
+        """Say a last word and close."""
+        if self._transport.is_closing():
+            return
+        self._reason = farewell.reason
+        self._transport.write(self._protocol.close(farewell))
+        self._transport.close()
+        # A client that does not read would keep a closing transport open for ever.
+        asyncio.get_running_loop().call_later(_LINGER_S, self._transport.abort)
+
+    # --- what a client says besides frames --------------------------------------------------
+
+    def _control(self, event: Event) -> None:
+        match event:
+            case Hello():
+                self._listener.desk.greet(self, event)
+            case Ping():
+                self.write(wire.encode(Pong()))
+            case Bye():
+                self._reason = event.reason
+                self._transport.close()
+            case WireError():
+                before_welcome = self._on_frame is None and isinstance(event, wire.InvalidError)
+                self.close((Reject if before_welcome else Error)(str(event)))
+
+
+class Listener:
+    """The server's front door."""
+
+    def __init__(
+        self,
+        *,
+        desk: Desk,
+        max_message_bytes: int,
+        max_silent: int,
+        hello_timeout_s: float,
+        client_timeout_s: float,
+    ) -> None:
+        self.desk = desk
+        self.max_message_bytes = max_message_bytes
+        self.address = ""
+        self.port = 0
+        self._max_silent = max_silent
+        self._hello_timeout_s = hello_timeout_s
+        self._client_timeout_s = client_timeout_s
+        self._server: asyncio.Server | None = None
+        self._silent: dict[Connection, None] = {}  # not greeted yet, oldest first
+        self._greeted: dict[Connection, None] = {}
+        self._loop: asyncio.AbstractEventLoop = cast(asyncio.AbstractEventLoop, None)
+
+    async def start(self, host: str, port: int) -> None:
+        """Listen, or say clearly why not."""
+        self._loop = asyncio.get_running_loop()
+        try:
+            self._server = await self._loop.create_server(lambda: Connection(self), host, port)
+        except OSError as error:
+            if error.errno == errno.EADDRINUSE:
+                raise ListenError(
+                    f"port {port} on {host} is in use by another program; "
+                    "choose another with --port, or end that program"
+                ) from error
+            raise ListenError(f"cannot listen on {host}:{port}: {error.strerror}") from error
+        self.port = self._server.sockets[0].getsockname()[1]
+        self.address = f"{host}:{self.port}"
+
+    def stop_accepting(self) -> None:
+        """Take no new connections."""
+        if self._server is not None:
+            self._server.close()
+
+    async def close(self, reason: str) -> None:
+        """Say Bye to everyone and wait a moment for it to arrive."""
+        self.stop_accepting()
+        for connection in [*self._greeted, *self._silent]:
+            connection.close(Bye(reason))
+        deadline = self.now_s() + _LINGER_S + 0.5
+        while (self._greeted or self._silent) and self.now_s() < deadline:
+            await asyncio.sleep(0.01)
+
+    def now_s(self) -> float:
+        """Give the loop's clock."""
+        return self._loop.time()
+
+    def opened(self, connection: Connection) -> None:
+        """Count a new connection; the oldest silent one makes room if there are too many."""
+        if len(self._silent) >= self._max_silent:
+            next(iter(self._silent)).reject("too many connections that say nothing")
+        self._silent[connection] = None
+
+    def greeted(self, connection: Connection) -> None:
+        """Count a connection that was welcomed."""
+        self._silent.pop(connection, None)
+        self._greeted[connection] = None
+
+    def closed(self, connection: Connection) -> None:
+        """Forget a connection."""
+        self._silent.pop(connection, None)
+        self._greeted.pop(connection, None)
+
+    def mind_clocks(self) -> None:
+        """Close who never says Hello, who fell silent and who does not read; ping the idle."""
+        now = self.now_s()
+        for connection in list(self._silent):
+            if now - connection.opened_s > self._hello_timeout_s:
+                connection.reject(f"no Hello within {self._hello_timeout_s:g} s")
+        for connection in list(self._greeted):
+            stuck = connection.stuck_s
+            if stuck is not None and now - stuck > self._client_timeout_s:
+                connection.close(Error(f"replies not read for {self._client_timeout_s:g} s"))
+            elif now - connection.heard_s > self._client_timeout_s:
+                connection.close(Error(f"nothing heard for {self._client_timeout_s:g} s"))
+            elif now - max(connection.heard_s, connection.pinged_s) > self._client_timeout_s / 3:
+                connection.pinged_s = now
+                connection.write(wire.encode(Ping()))
+
+
+def is_loopback(host: str) -> bool:
+    """Say whether only this machine can reach that address."""
+    try:
+        found: list[Any] = socket.getaddrinfo(host, None)
+    except OSError:
+        return False
+    return all(str(entry[4][0]).startswith("127.") or entry[4][0] == "::1" for entry in found)

@@ -1,0 +1,112 @@
+"""A run's directory: one server at a time, one place for everything that must not be lost."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import time
+from pathlib import Path
+from typing import IO, Any
+
+from server.spaces import SpaceError, Spaces, check_name, from_plain
+
+
+class RunError(RuntimeError):
+    """A run directory that cannot be used; the message names it and the fix."""
+
+
+class Run:
+    """An open run: locked against other servers until it is closed."""
+
+    def __init__(self, path: Path, lock: IO[str]) -> None:
+        self.path = path
+        self._lock = lock
+
+    @classmethod
+    def open(cls, runs: Path, name: str, *, fresh: bool) -> Run:
+        """Open a run, making it if there is none; fresh moves an old one out of the way."""
+        try:
+            check_name("run", name)
+        except SpaceError as error:
+            raise RunError(f"--{error}") from error
+        path = (runs / name).absolute()
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            lock = _locked(path)
+            if fresh and any(entry.name != "lock" for entry in path.iterdir()):
+                path.rename(_free_name(path))
+                lock.close()
+                path.mkdir()
+                lock = _locked(path)
+        except OSError as error:
+            raise RunError(f"cannot use the run directory {path}: {error.strerror}") from error
+        return cls(path, lock)
+
+    def close(self) -> None:
+        """Let other servers use the run."""
+        self._lock.close()
+
+    def agent_directory(self, agent: str) -> Path:
+        """Give an agent's directory, made if need be."""
+        path = self.path / "agents" / agent
+        path.mkdir(parents=True, exist_ok=True)
+        return path
+
+    def agents(self) -> dict[str, tuple[str, Spaces]]:
+        """Give the game and spaces of every agent that the run has."""
+        found = {}
+        for file in sorted(self.path.glob("agents/*/agent.json")):
+            try:
+                plain = json.loads(file.read_text(encoding="utf-8"))
+                found[file.parent.name] = (check_name("game", plain["game"]), from_plain(plain))
+            except (OSError, ValueError, KeyError, TypeError) as error:
+                raise RunError(
+                    f"{file} is damaged ({error}); use --fresh or another --run"
+                ) from error
+        return found
+
+    def write_agent(self, agent: str, game: str, spaces: Spaces) -> None:
+        """Note what an agent plays, so that a resume finds it before any client says Hello."""
+        self._write_json(
+            self.agent_directory(agent) / "agent.json", {"game": game, **spaces.to_plain()}
+        )
+
+    def write_settings(self, settings: dict[str, Any]) -> None:
+        """Keep the full settings and versions beside the results."""
+        self._write_json(self.path / "settings.json", settings)
+
+    def _write_json(self, path: Path, value: dict[str, Any]) -> None:
+        temporary = path.with_suffix(".new")
+        with temporary.open("w", encoding="utf-8") as file:
+            json.dump(value, file, indent=2)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+
+
+def _locked(path: Path) -> IO[str]:
+    lock = (path / "lock").open("a+", encoding="utf-8")
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        lock.seek(0)
+        holder = lock.read().strip() or "unknown"
+        lock.close()
+        raise RunError(
+            f"the run {path} is in use by another server (process {holder}); "
+            "end that one, or choose another --run"
+        ) from error
+    lock.truncate(0)
+    lock.write(str(os.getpid()))
+    lock.flush()
+    return lock
+
+
+def _free_name(path: Path) -> Path:
+    stamp = time.strftime("%Y%m%d-%H%M%S")
+    candidate, number = path.with_name(f"{path.name}.{stamp}"), 1
+    while candidate.exists():
+        number += 1
+        candidate = path.with_name(f"{path.name}.{stamp}-{number}")
+    return candidate

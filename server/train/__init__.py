@@ -1,0 +1,1 @@
+"""Homes: where the learner lives."""
