@@ -23,7 +23,11 @@ async def server(**settings: dict[str, Any]) -> AsyncIterator[App]:
     """Run a server in a directory that is thrown away; settings are given by section."""
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as directory:
-        values = {"server": {"port": 0}, "run": {"runs_dir": directory}, **settings}
+        values: dict[str, dict[str, Any]] = {
+            "server": {"port": 0},
+            "run": {"runs_dir": directory},
+            **settings,
+        }
         built = config.from_values(values)
         sys.setswitchinterval(built.trainer.switch_interval_s)
         app = App(built)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import functools
 import json
 import random
 import struct
@@ -53,6 +54,7 @@ class Client(asyncio.Protocol):
         self._welcomed = crowd.bare
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Begin to play."""
         self._transport = cast(asyncio.Transport, transport)
         self._due_s = self._crowd.loop.time() + self._crowd.period_s * random.random()
         if self._crowd.bare:
@@ -61,6 +63,7 @@ class Client(asyncio.Protocol):
             self._transport.write(wire.encode(self._crowd.hello))
 
     def data_received(self, data: bytes) -> None:
+        """Take a reply and send the next frame."""
         data = self._buffer + data if self._buffer else data
         if len(data) < 4 or len(data) < 4 + int.from_bytes(data[:4], "little"):
             self._buffer = data
@@ -73,6 +76,7 @@ class Client(asyncio.Protocol):
         self._next()
 
     def connection_lost(self, error: Exception | None) -> None:
+        """Count a loss."""
         self._crowd.lost += 1
 
     def _next(self) -> None:
@@ -126,14 +130,9 @@ class Crowd:
 
     async def play(self, options: argparse.Namespace) -> dict[str, float]:
         """Connect everyone, warm up, count for a while, and give the figures."""
-        await asyncio.gather(
-            *(
-                self.loop.create_connection(
-                    lambda number=number: Client(self, number), "127.0.0.1", options.port
-                )
-                for number in range(options.clients)
-            )
-        )
+        for number in range(options.clients):
+            client = functools.partial(Client, self, number)
+            await self.loop.create_connection(client, "127.0.0.1", options.port)
         await asyncio.sleep(options.warmup)
         self._counting = True
         began = time.perf_counter()

@@ -1,11 +1,13 @@
 """The client's end of one connection: a Frame out, its Action back.
 
-    LinkError
-    ├── Unreachable      no connection could be made
-    ├── Rejected         the server said no to the Hello; trying again will not help
-    ├── ServerClosed     the server said Bye or Error, went away, or broke the protocol
-    └── LinkTimeout      the server did not answer in time
+LinkError
+├── Unreachable      no connection could be made
+├── Rejected         the server said no to the Hello; trying again will not help
+├── ServerClosed     the server said Bye or Error, went away, or broke the protocol
+└── LinkTimeout      the server did not answer in time
 """
+
+# ruff: noqa: N818 - these say what happened, which need not be an error
 
 from __future__ import annotations
 
@@ -137,12 +139,11 @@ class Link:
                 raise ServerClosed(_plain(error)) from error
             if not data:
                 raise ServerClosed("the server closed the connection")
-            try:
-                self._messages.extend(self._splitter.feed(data))
-            except wire.WireError as error:
-                raise ServerClosed(f"the server broke the protocol: {error}") from error
+            self._messages.extend(self._splitter.feed(data))
             if self._messages:
                 return
+            if self._splitter.fault is not None:
+                raise ServerClosed(f"the server broke the protocol: {self._splitter.fault}")
             self._hurry(deadline)
 
     def _hurry(self, deadline: float) -> None:

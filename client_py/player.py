@@ -1,5 +1,7 @@
 """The lockstep loop: shows a game to the server, frame by frame, and does what it answers."""
 
+# ruff: noqa: N818 - these say what happened, which need not be an error
+
 from __future__ import annotations
 
 import time

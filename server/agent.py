@@ -23,6 +23,7 @@ from server.stats import RETURN_WINDOW, AgentView, Rate
 from server.train.thread import TrainingThread
 
 _RATE_WINDOW_S = 5.0
+_MIX_FRAMES = 64  # between looks at the schedules
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +67,7 @@ class Agent:
         self._schedules = schedules
         self.controls = controls
         self._min_replay = min_replay
+        self._mix_until = 0
         self._frames_before = 0  # collected in a replay that this one does not hold
         self.trainer = TrainingThread(
             name=name,
@@ -79,9 +81,8 @@ class Agent:
         self.batcher = Batcher(
             policy=policy,
             replay=replay,
-            mix=self.mix,
             schedule=schedule_call,
-            on_appended=self.trainer.frames_arrived,
+            on_appended=self._on_appended,
             on_episode=self._on_episode,
         )
         self._returns: deque[float] = deque(maxlen=RETURN_WINDOW)
@@ -95,6 +96,16 @@ class Agent:
     def frames(self) -> int:
         """Number of frames this agent has ever collected."""
         return self._frames_before + self.replay.head
+
+    def _on_appended(self, head: int) -> None:
+        """Follow the frames: the schedules now and then, the trainer at once."""
+        if head >= self._mix_until:
+            self._refresh_mix()
+        self.trainer.frames_arrived(head)
+
+    def _refresh_mix(self) -> None:
+        self._mix_until = self.replay.head + _MIX_FRAMES
+        self.batcher.mix = self.mix()
 
     def mix(self) -> Mix:
         """Give what goes into the actions now: the schedules, unless a person overrides them."""
@@ -111,6 +122,7 @@ class Agent:
     def set_controls(self, controls: Controls) -> None:
         """Put new live settings in force."""
         self.controls = controls
+        self._refresh_mix()
         self.trainer.set_controls(controls)
 
     async def refresh_policy(self) -> bool:
@@ -153,6 +165,7 @@ class Agent:
 
     def start(self) -> None:
         """Load the first weights into play and start the trainer."""
+        self._refresh_mix()
         self._policy.load(self.learner.weights())
         self.trainer.start()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
+import gc
 import os
 import platform
 import signal
@@ -114,11 +115,17 @@ class App:
         self._run = Run.open(Path(config.run.runs_dir), config.run.run, fresh=config.run.fresh)
         self._fleet = Fleet(launches, logs=self._run.path / "logs", seed=config.run.seed)
         self._run.write_settings(_described(config))
+        # Now, not when the first client waits: it takes seconds.
+        await asyncio.to_thread(Learner.warm_up)
         for name, (game, spaces) in self._run.agents().items():
             self.agents[name] = self._make_agent(name, game, spaces)
         await self.listener.start(config.server.host, config.server.port)
         self.events.add(f"listening on {self.listener.address}, run {self._run.path}")
         await asyncio.to_thread(self._fleet.start, self.listener.address, self._token)
+        # What exists now stays: the collector need not look at torch's million objects again,
+        # which stopped every thread for a tenth of a second.
+        gc.collect()
+        gc.freeze()
         self._every(_CLOCKS_S, self._mind_clocks)
         self._every(config.run.save_interval_s, self.save)
         self._tasks.append(asyncio.create_task(self._guarded(self._heartbeat())))
@@ -277,12 +284,12 @@ class App:
             self.events.add(note, "warning")
         # The head goes into the seed: a resumed run must not repeat its own dice.
         seeds = np.random.SeedSequence([config.run.seed, zlib.crc32(name.encode()), replay.head])
-        dice, draws = (np.random.default_rng(seed) for seed in seeds.spawn(2))
+        play_seed, sample_seed = (int(seed) for seed in seeds.generate_state(2))
         learner = Learner(
             spaces=spaces,
             hidden_sizes=hidden_sizes,
             rules=_rules(config),
-            sampler=UniformSampler(replay, draws),
+            sampler=UniformSampler(replay, sample_seed),
             device=config.network.device,
             seed=config.run.seed,
         )
@@ -296,7 +303,7 @@ class App:
             directory=directory,
             replay=replay,
             learner=learner,
-            policy=Policy(inference, Coding(spaces.actions), dice),
+            policy=Policy(inference, Coding(spaces.actions), play_seed),
             schedules=_schedules(config),
             controls=self._controls,
             min_replay=config.replay.min_replay,
@@ -356,7 +363,12 @@ class App:
                 loop.remove_reader(descriptor)
 
     def _read_keys(self, descriptor: int) -> None:
-        for key in read_keys(descriptor):
+        try:
+            keys = read_keys(descriptor)
+        except EOFError:  # the terminal is gone; without this the loop would spin on it
+            asyncio.get_running_loop().remove_reader(descriptor)
+            return
+        for key in keys:
             command = command_for(key)
             if command is not None:
                 self.command(command)

@@ -117,9 +117,7 @@ class Lobby:
         if self.connected >= self._max_clients:
             raise Refused(f"the server is full: {self._max_clients} clients (--max-clients)")
         agent = self._find_agent(hello)
-        session = Session(
-            session_id=secrets.token_hex(8), hello=hello, seat=agent.batcher.seats.take()
-        )
+        session = Session(session_id=secrets.token_hex(8), hello=hello)
         guest = self._guests[session.id] = Guest(session, agent)
         return guest, False
 
@@ -131,8 +129,6 @@ class Lobby:
             self._forget(guest)
 
     def _forget(self, guest: Guest) -> None:
-        guest.agent.batcher.flush()  # nothing of this session may wait when its seat is given away
-        guest.agent.batcher.seats.release(guest.session.seat)
         del self._guests[guest.session.id]
 
 
@@ -143,21 +139,20 @@ def _same(guest: Guest, hello: Hello) -> bool:
 
 
 def _view(guest: Guest, now_s: float) -> ClientView:
-    session, seats, seat = guest.session, guest.agent.batcher.seats, guest.session.seat
-    frames = int(seats.frames[seat])
-    sources = seats.sources[seat] / max(1, frames)
+    session = guest.session
+    frames = max(1, session.frames)
     return ClientView(
         name=session.hello.client,
         agent=session.hello.agent,
         game=session.hello.game,
         address=session.address,
-        frames=frames,
-        frames_per_s=guest.rate.update(frames),
-        episodes=int(seats.episodes[seat]),
-        episode_return=float(seats.episode_return[seat]),
+        frames=session.frames,
+        frames_per_s=guest.rate.update(session.frames),
+        episodes=session.episodes,
+        episode_return=session.episode_return,
         last_return=session.last_return,
-        policy_share=float(sources[Source.POLICY]),
-        expert_share=float(sources[Source.EXPERT]),
-        seen_s=now_s - float(seats.seen_s[seat]) if frames else 0.0,
+        policy_share=session.sources[Source.POLICY] / frames,
+        expert_share=session.sources[Source.EXPERT] / frames,
+        seen_s=now_s - session.seen_s if session.frames else 0.0,
         info=session.info,
     )

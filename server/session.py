@@ -1,11 +1,13 @@
-"""One client's life on the server: who it is, where it sits, and how to answer it."""
+"""One client's life on the server: who it is, what it has done, and how to answer it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
 
-from server.net.wire import Hello
+from server.net.wire import Hello, Source
+
+NO_SEQUENCE = -2  # no frame's number follows it
 
 
 class Session:
@@ -14,25 +16,37 @@ class Session:
     __slots__ = (
         "address",
         "close",
+        "episode_return",
+        "episodes",
+        "frames",
         "hello",
         "id",
         "info",
+        "last_index",
         "last_return",
+        "last_sequence",
         "lost_s",
-        "seat",
+        "seen_s",
         "settings",
+        "sources",
         "turn",
         "write",
     )
 
-    def __init__(self, *, session_id: str, hello: Hello, seat: int) -> None:
+    def __init__(self, *, session_id: str, hello: Hello) -> None:
         self.id = session_id
         self.hello = hello
-        self.seat = seat  # its row in the arrays of its agent's batcher
         self.turn = -1  # the batcher's turn in which its newest frame was added
+        self.last_index = -1  # where the replay holds its newest frame; -1 links to nothing
+        self.last_sequence = NO_SEQUENCE
+        self.frames = 0
+        self.sources = [0] * len(Source)  # frames by who chose the action
+        self.episodes = 0
+        self.episode_return = 0.0
+        self.last_return: float | None = None
         self.info: dict[str, Any] = {}
         self.settings: dict[str, Any] | None = None  # to be pushed with the next Action
-        self.last_return: float | None = None
+        self.seen_s = 0.0  # when its newest frame was answered
         self.lost_s: float | None = None  # when its connection was lost, None while connected
         self.address = ""
         self.write: Callable[[bytes], None] = _nowhere

@@ -27,7 +27,7 @@ __all__ = ["Dashboard", "export_svg", "render"]
 _JOIN_S = 2.0
 _DEMO_S, _DEMO_TICK_S = 12.0, 0.25
 _DEMO_WIDTH, _DEMO_HEIGHT = 110, 34
-_CLEAR = "\x1b[2J"
+_CLEAR = "\x1b[H\x1b[2J"
 
 
 class Dashboard:
@@ -50,6 +50,7 @@ class Dashboard:
 
     def start(self) -> None:
         """Take the screen over."""
+        self._shown = self._shown_as = None  # a second start draws again
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name="dashboard", daemon=True)
         atexit.register(self.stop)
@@ -93,6 +94,8 @@ class Dashboard:
 
     def _leave(self) -> None:
         with contextlib.suppress(OSError, ValueError):  # the terminal is gone, or closed
+            if self._console.is_alt_screen:
+                self._write(_CLEAR)  # or tmux, resized since, leaves pieces on the normal screen
             self._console.show_cursor(True)
             self._console.set_alt_screen(False)
 
@@ -130,8 +133,8 @@ def export_svg(snapshot: Snapshot, path: Path, *, width: int = 110, height: int 
         color_system="truecolor",
     )
     screen = render(snapshot, width=width, height=height)
-    # Word by word, each at its own place: not every viewer keeps spaces, or has the font.
-    apart = Screen(tuple(_words(line) for line in screen.lines))
+    # In short pieces, each at its own place: not every viewer keeps spaces, or has the font.
+    apart = Screen(tuple(_pieces(line) for line in screen.lines))
     console.print(apart, crop=False, no_wrap=True)
     console.save_svg(str(path), title="Coinop", unique_id="coinop")
 
@@ -145,11 +148,11 @@ def _drawn(console: Console, screen: Screen) -> str:
     return "".join(f"\x1b[{row};1H{line}" for row, line in enumerate(lines, start=1))
 
 
-def _words(line: Line) -> Line:
+def _pieces(line: Line) -> Line:
     return [
-        Segment(run, segment.style)
+        Segment(piece, segment.style)
         for segment in line
-        for run in re.findall(" +|[^ ]+", segment.text)
+        for piece in re.findall(" +|[▁-█]+|[^ ▁-█]{1,8}", segment.text)
     ]
 
 

@@ -6,6 +6,7 @@ the screen is redrawn for as long as the server runs, in a process with better t
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 
 from rich.cells import cell_len, set_cell_size
@@ -54,7 +55,7 @@ def figure(label: str, value: str, width: int, style: Style = theme.PLAIN, note:
 
 def bar(share: float, width: int, style: Style = theme.BAR) -> Line:
     """Draw a share of one as a horizontal bar."""
-    share = min(1.0, max(0.0, share)) if share == share else 0.0
+    share = min(1.0, max(0.0, share)) if math.isfinite(share) else 0.0
     halves = round(share * width * 2)
     done = "━" * (halves // 2) + "╸" * (halves % 2)
     return [Segment(done, style), Segment("─" * (width - len(done)), theme.BORDER)]
@@ -65,7 +66,7 @@ def stacked_bar(shares: Iterable[tuple[float, Style]], width: int) -> Line:
     line: Line = []
     start, total = 0, 0.0
     for share, style in shares:
-        total += min(1.0, max(0.0, share)) if share == share else 0.0
+        total += min(1.0, max(0.0, share)) if math.isfinite(share) else 0.0
         end = min(width, round(total * width))
         line.append(Segment("━" * (end - start), style))
         start = end

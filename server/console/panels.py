@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import textwrap
 from collections.abc import Iterable
 from itertools import groupby
@@ -77,7 +78,7 @@ def learning(agent: AgentView, width: int) -> list[Line]:
 
 
 def _sound(value: float | None, style: Style) -> Style:
-    return theme.BAD if value is not None and value - value != 0 else style  # NaN or infinite
+    return style if value is None or math.isfinite(value) else theme.BAD
 
 
 def exploration(snapshot: Snapshot, agent: AgentView, width: int) -> list[Line]:

@@ -43,7 +43,7 @@ def _mix(view: ClientView, width: int) -> Line:
     shares = (
         (view.policy_share, theme.POLICY),
         (view.expert_share, theme.EXPERT),
-        (rest, theme.BORDER),
+        (rest, theme.EXPLORATION),
     )
     return stacked_bar(shares, width)
 

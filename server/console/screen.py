@@ -76,13 +76,16 @@ def _bands(snapshot: Snapshot, width: int, height: int) -> list[Band]:
         ]
     if side_by_side:
         return [*bands, _clients_beside_events(snapshot, width, rows[Part.CLIENTS])]
+    clients, events = rows[Part.CLIENTS], rows[Part.EVENTS]
     return [
         *bands,
-        Band(
-            (_clients(snapshot, width - 2, rows[Part.CLIENTS]),), (width - 2,), rows[Part.CLIENTS]
-        ),
-        Band((_events(snapshot, width - 2, rows[Part.EVENTS]),), (width - 2,), rows[Part.EVENTS]),
+        _whole(_clients(snapshot, width - 2, clients), width, clients),
+        _whole(_events(snapshot, width - 2, events), width, events),
     ]
+
+
+def _whole(cell: Cell, width: int, rows: int) -> Band:
+    return Band((cell,), (width - 2,), rows)
 
 
 def _headline(snapshot: Snapshot, agent: AgentView | None, width: int) -> Band:
@@ -92,7 +95,7 @@ def _headline(snapshot: Snapshot, agent: AgentView | None, width: int) -> Band:
         note=f"{figures.clean(snapshot.run)} · {figures.clean(snapshot.address)}",
         title_style=theme.COIN,
     )
-    return Band((cell,), (width - 2,), 1)
+    return _whole(cell, width, 1)
 
 
 def _figures(snapshot: Snapshot, agent: AgentView, width: int, rows: int) -> Band:
@@ -138,7 +141,7 @@ def _others(snapshot: Snapshot, agent: AgentView, width: int, rows: int) -> Band
         roster.agents(others, width - 2 - PADDING, rows),
         note=_more(len(others) - rows),
     )
-    return Band((cell,), (width - 2,), rows)
+    return _whole(cell, width, rows)
 
 
 def _clients_beside_events(snapshot: Snapshot, width: int, rows: int) -> Band:
@@ -171,4 +174,4 @@ def _more(hidden: int) -> str:
 def _help(width: int) -> list[Line]:
     width = min(width, _HELP_WIDTH)
     cell = Cell("keys", panels.keys(width - 2 - PADDING), title_style=theme.COIN)
-    return grid.draw([Band((cell,), (width - 2,), len(HOTKEYS))], width)
+    return grid.draw([_whole(cell, width, len(HOTKEYS))], width)

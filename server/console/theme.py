@@ -19,7 +19,7 @@ CHART = Style(color="dark_cyan")
 
 POLICY = Style(color="dark_cyan")
 EXPERT = Style(color="dark_goldenrod")
-EXPLORATION = Style(color="grey54")
+EXPLORATION = Style(color="grey42")
 
 LEVELS = {"info": PLAIN, "warning": CAUTION, "error": BAD}
 STATES = {"training": GOOD, "paused": CAUTION, "stopping": BAD}

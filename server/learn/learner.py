@@ -91,6 +91,13 @@ class Learner:
         )
         self._version = 0
 
+    @staticmethod
+    def warm_up() -> None:
+        """Take a step on nothing: torch loads the rest of itself with its first optimizer."""
+        parameter = torch.nn.Parameter(torch.zeros(1))
+        parameter.grad = torch.zeros(1)
+        torch.optim.AdamW([parameter], fused=True).step()
+
     def train(self) -> bool:
         """Gather one sample and take all its steps; False where there is nothing to learn from."""
         rules = self.rules

@@ -127,11 +127,11 @@ class NumpyInference:
         for out, size in self._shapes:
             matrix = weights.flat[at : at + out * size].reshape(out, size)
             at += out * size
-            layers.append((matrix.T, weights.flat[at : at + out]))
+            # Contiguous the other way round: faster products with the few rows of a loop turn.
+            layers.append((np.ascontiguousarray(matrix.T), weights.flat[at : at + out]))
             at += out
         # The scale of uint8 observations goes into the first matrix: one pass less per frame.
-        first, bias = layers[0]
-        layers[0] = ((first * np.float32(self._scale)).astype(np.float32), bias)
+        layers[0][0][:] *= np.float32(self._scale)
         self._layers = layers
 
     def __call__(self, observation: npt.NDArray[Any]) -> Outputs:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -77,11 +78,11 @@ class Coding:
 class Policy:
     """Owns the weights that play; they are refreshed by the heartbeat."""
 
-    def __init__(self, inference: Inference, coding: Coding, rng: np.random.Generator) -> None:
+    def __init__(self, inference: Inference, coding: Coding, seed: int) -> None:
         self._inference = inference
-        self._rng = rng
+        self._dice = random.Random(seed)
+        self._rng = np.random.default_rng(seed)
         self.coding = coding
-        self._starts = [sum(coding.heads[:head]) for head in range(len(coding.heads))]
         self.weights: Weights | None = None
 
     def load(self, weights: Weights) -> bool:
@@ -92,43 +93,50 @@ class Policy:
         self.weights = weights
         return True
 
-    def act(self, observation: Array, experts: Sequence[Choice | None], mix: Mix) -> Decision:
-        """Choose an action for each observation of a batch."""
+    def act(
+        self, observation: Array, experts: Sequence[Choice | None] | None, mix: Mix
+    ) -> Decision:
+        """Choose an action for each observation of a batch; experts is None if none proposes."""
         count = len(observation)
         values, continuous = self._inference(observation)
-        choice = np.empty((count, len(self.coding.heads)), np.int64)
-        for head, (start, size) in enumerate(zip(self._starts, self.coding.heads, strict=True)):
-            values[:, start : start + size].argmax(axis=1, out=choice[:, head])
+        choice = self._best(values)
         source = np.zeros(count, np.uint8)
         if mix.noise and self.coding.controls:
             noise = mix.noise * self._rng.standard_normal(continuous.shape, np.float32)
             continuous = np.clip(continuous + noise, -1, 1)
         if mix.epsilon:
-            self._explore(choice, continuous, source, mix.epsilon)
-        if mix.expert_ratio and experts.count(None) != count:
-            self._follow(choice, continuous, source, experts, mix.expert_ratio)
+            for row in self._struck(count, mix.epsilon):
+                self._explore(choice[row], continuous[row])
+                source[row] = Source.EXPLORATION
+        if experts is not None and mix.expert_ratio:
+            for row in self._struck(count, mix.expert_ratio):
+                expert = experts[row]
+                if expert is not None:
+                    choice[row], continuous[row] = self.coding.from_wire(expert)
+                    source[row] = Source.EXPERT
         return Decision(choice, continuous, source)
 
-    def _explore(self, choice: Array, continuous: Array, source: Array, epsilon: float) -> None:
-        """Replace a share of the actions by random ones."""
-        rows = np.flatnonzero(self._rng.random(len(source)) < epsilon)
-        if len(rows):
-            choice[rows] = self._rng.integers(0, self.coding.heads, (len(rows), choice.shape[1]))
-            shape = (len(rows), continuous.shape[1])
-            continuous[rows] = self._rng.uniform(-1, 1, shape)
-            source[rows] = Source.EXPLORATION
+    def _best(self, values: Array) -> Array:
+        """Give the most valuable choice of each head: (batch, heads)."""
+        heads = self.coding.heads
+        if len(heads) == 1:
+            best: Array = values.argmax(axis=1)[:, None]
+            return best
+        choice = np.empty((len(values), len(heads)), np.int64)
+        start = 0
+        for head, size in enumerate(heads):
+            choice[:, head] = values[:, start : start + size].argmax(axis=1)
+            start += size
+        return choice
 
-    def _follow(
-        self,
-        choice: Array,
-        continuous: Array,
-        source: Array,
-        experts: Sequence[Choice | None],
-        ratio: float,
-    ) -> None:
-        """Replace a share of the actions by the expert's, where there is one."""
-        for row, follows in enumerate(self._rng.random(len(source)) < ratio):
-            expert = experts[row]
-            if follows and expert is not None:
-                choice[row], continuous[row] = self.coding.from_wire(expert)
-                source[row] = Source.EXPERT
+    def _struck(self, count: int, share: float) -> list[int]:
+        """Give the rows that the dice strike; plain Python beats numpy for a few rows."""
+        dice = self._dice.random
+        return [row for row in range(count) if dice() < share]
+
+    def _explore(self, choice: Array, continuous: Array) -> None:
+        """Replace one action by a random one."""
+        for head, size in enumerate(self.coding.heads):
+            choice[head] = self._dice.randrange(size)
+        for control in range(self.coding.controls):
+            continuous[control] = self._dice.uniform(-1, 1)

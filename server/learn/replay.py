@@ -16,6 +16,7 @@ import json
 import mmap
 import os
 import zlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -49,11 +50,19 @@ class Frames(NamedTuple):
     observation: Array  # (batch, values)
     choice: Array  # (batch, heads) the chosen value of each head
     continuous: Array  # (batch, controls) in -1..1
-    reward: Array  # (batch,)
-    flags: Array  # (batch,)
+    reward: Sequence[float]  # (batch,)
+    flags: Sequence[int]  # (batch,)
     source: Array  # (batch,)
     version: int  # of the weights that chose
-    previous: Ints  # (batch,) index of the same client's frame before, -1 for none
+    previous: Sequence[int]  # (batch,) index of the same client's frame before, -1 for none
+
+    def rows(self, start: int, stop: int) -> Frames:
+        """Give a part of the batch."""
+        parts = {
+            name: column if name == "version" else column[start:stop]
+            for name, column in self._asdict().items()
+        }
+        return Frames(**parts)
 
 
 class Transitions(NamedTuple):
@@ -193,34 +202,42 @@ class Replay:
     def append(self, frames: Frames) -> int:
         """Add frames, each linked to its client's frame before; give the first index."""
         first = self.head
-        for start in range(0, len(frames.reward), GUARD):
-            self._append(frames, start, min(start + GUARD, len(frames.reward)))
+        count = len(frames.previous)
+        if count <= GUARD:
+            self._append(frames)
+            return first
+        for start in range(0, count, GUARD):
+            self._append(frames.rows(start, start + GUARD))
         return first
 
-    def _append(self, frames: Frames, start: int, stop: int) -> None:
+    def _append(self, frames: Frames) -> None:
         capacity = self.layout.capacity
-        index = self.head
+        index, count = self.head, len(frames.previous)
         # A frame whose predecessor was overwritten meanwhile begins a chain of its own.
-        previous = frames.previous[start:stop]
-        alive = previous > index - capacity + GUARD
-        prev = np.where(alive & (previous >= 0), previous % capacity, -1)
+        alive = max(0, index + count - capacity)
+        prev = [before % capacity if before >= alive else -1 for before in frames.previous]
         at = index % capacity
-        while start < stop:
-            count = min(stop - start, capacity - at)
-            here, rows = slice(at, at + count), slice(start, start + count)
-            self._observation[here] = frames.observation[rows]
-            self._choice[here] = frames.choice[rows]
+        first = min(count, capacity - at)
+        self._write(slice(at, at + first), frames, prev, slice(0, first))
+        if first < count:
+            self._write(slice(0, count - first), frames, prev, slice(first, count))
+        self._head[0] = index + count  # published: the data above is whole
+        links = self._next
+        for row, slot in enumerate(prev):
+            if slot >= 0:
+                links[slot] = (at + row) % capacity
+
+    def _write(self, here: slice, frames: Frames, prev: list[int], rows: slice) -> None:
+        self._observation[here] = frames.observation[rows]
+        self._choice[here] = frames.choice[rows]
+        if self.layout.controls:
             self._continuous[here] = frames.continuous[rows]
-            self._reward[here] = frames.reward[rows]
-            self._flags[here] = frames.flags[rows]
-            self._source[here] = frames.source[rows]
-            self._version[here] = frames.version
-            self._next[here] = -1
-            self._prev[here] = prev[len(prev) - (stop - start) :][:count]
-            start, at = start + count, 0
-        self._head[0] = index + len(prev)  # published: the data above is whole
-        linked = np.flatnonzero(prev >= 0)
-        self._next[prev[linked]] = (index + linked) % capacity
+        self._reward[here] = frames.reward[rows]
+        self._flags[here] = frames.flags[rows]
+        self._source[here] = frames.source[rows]
+        self._version[here] = frames.version
+        self._next[here] = -1
+        self._prev[here] = prev[rows]
 
     def correct(self, index: int, choice: Array, continuous: Array, source: int) -> int | None:
         """Replace an action by the one really executed, only before the frame is linked.

@@ -13,9 +13,9 @@ _TRIES = 64  # redraws before giving up on a replay that holds hardly any transi
 class UniformSampler:
     """Gives every transition in the replay the same chance."""
 
-    def __init__(self, replay: Replay, rng: np.random.Generator) -> None:
+    def __init__(self, replay: Replay, seed: int) -> None:
         self._replay = replay
-        self._rng = rng
+        self._rng = np.random.default_rng(seed)
 
     def sample(self, count: int, *, n_step: int, gamma: float) -> Transitions | None:
         """Gather that many transitions, or None where the replay has none to offer."""

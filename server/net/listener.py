@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import socket
+import time
 from collections.abc import Callable
 from typing import Any, cast
 from typing import Protocol as Interface
@@ -41,6 +42,7 @@ class Connection(asyncio.Protocol):
 
     def __init__(self, listener: Listener) -> None:
         self._listener = listener
+        self._now_s = listener.now_s
         self._protocol = Protocol(max_message_bytes=listener.max_message_bytes)
         self._transport: asyncio.Transport = cast(asyncio.Transport, None)  # until it is made
         self._on_frame: Callable[[Frame], None] | None = None
@@ -68,7 +70,7 @@ class Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Take bytes from the client."""
-        self.heard_s = self._listener.now_s()
+        self.heard_s = self._now_s()
         try:
             for event in self._protocol.receive(data):
                 if type(event) is Frame:
@@ -167,13 +169,13 @@ class Listener:
         self._server: asyncio.Server | None = None
         self._silent: dict[Connection, None] = {}  # not greeted yet, oldest first
         self._greeted: dict[Connection, None] = {}
-        self._loop: asyncio.AbstractEventLoop = cast(asyncio.AbstractEventLoop, None)
+        self.now_s: Callable[[], float] = time.monotonic
 
     async def start(self, host: str, port: int) -> None:
         """Listen, or say clearly why not."""
-        self._loop = asyncio.get_running_loop()
+        loop = asyncio.get_running_loop()
         try:
-            self._server = await self._loop.create_server(lambda: Connection(self), host, port)
+            self._server = await loop.create_server(lambda: Connection(self), host, port)
         except OSError as error:
             if error.errno == errno.EADDRINUSE:
                 raise ListenError(
@@ -197,10 +199,6 @@ class Listener:
         deadline = self.now_s() + _LINGER_S + 0.5
         while (self._greeted or self._silent) and self.now_s() < deadline:
             await asyncio.sleep(0.01)
-
-    def now_s(self) -> float:
-        """Give the loop's clock."""
-        return self._loop.time()
 
     def opened(self, connection: Connection) -> None:
         """Count a new connection; the oldest silent one makes room if there are too many."""

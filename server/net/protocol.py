@@ -41,12 +41,12 @@ _ALLOWED: dict[tuple[State, type], State] = {
 class Protocol:
     """One connection's state: feed it bytes, and it says what they mean."""
 
-    __slots__ = ("_spaces", "_splitter", "state")
+    __slots__ = ("_read_frame", "_splitter", "state")
 
     def __init__(self, *, max_message_bytes: int) -> None:
         self.state = State.OPENING
         self._splitter = wire.Splitter(max_message_bytes)
-        self._spaces: Spaces | None = None
+        self._read_frame: wire.FrameReader | None = None
 
     def receive(self, data: bytes) -> Iterator[Event]:
         """Yield what these bytes say. It never raises: a fault is the last event.
@@ -54,14 +54,15 @@ class Protocol:
         Lazy on purpose: the welcome that follows a Hello takes effect before the next message
         of the same chunk is read, so the chunks of a stream do not change its meaning.
         """
-        if self.closed:
-            return
         try:
             for payload in self._splitter.feed(data):
-                yield self._event(wire.unpack(payload))
-                if self.closed:
+                if self.state is State.CLOSED:
                     return
-        except WireError as fault:
+                yield self._event(wire.unpack(payload))
+            fault: WireError | None = self._splitter.fault
+        except WireError as error:
+            fault = error
+        if fault is not None and self.state is not State.CLOSED:
             self.state = State.CLOSED
             yield fault
 
@@ -70,7 +71,7 @@ class Protocol:
         if self.state is not State.GREETED:
             raise RuntimeError(f"welcome in state {self.state.name}")
         self.state = State.PLAYING
-        self._spaces = spaces
+        self._read_frame = wire.FrameReader(spaces)
         return wire.encode(welcome)
 
     def close(self, farewell: wire.Reject | Bye | wire.Error) -> bytes:
@@ -79,20 +80,15 @@ class Protocol:
         return wire.encode(farewell)
 
     @property
-    def closed(self) -> bool:
-        """Say whether nothing more is read or understood."""
-        return self.state is State.CLOSED
-
-    @property
     def buffered_bytes(self) -> int:
         """Number of bytes held of a message that is not complete yet."""
         return self._splitter.buffered_bytes
 
     def _event(self, value: object) -> Event:
         if type(value) is list:
-            if self.state is not State.PLAYING or self._spaces is None:
+            if self._read_frame is None:
                 raise InvalidError("a Frame before the Welcome: say Hello first")
-            return wire.read_frame(value, self._spaces)
+            return self._read_frame(value)
         if type(value) is not dict:
             raise InvalidError("a message is a map or an array")
         message = wire.read_control(value)

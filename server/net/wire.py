@@ -12,7 +12,7 @@ direction: a Frame from the client, an Action from the server. Everything here i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from reprlib import repr as short  # a stranger's value may be huge
@@ -160,39 +160,39 @@ Control = Hello | Welcome | Reject | Ping | Pong | Bye | Error
 class Splitter:
     """Cuts a stream of bytes into message payloads, whatever the chunks."""
 
-    __slots__ = ("_buffer", "_max_bytes")
+    __slots__ = ("_buffer", "_max_bytes", "fault")
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
         self._buffer = bytearray()
+        self.fault: OversizeError | None = None  # nothing can be read after it
 
-    def feed(self, data: bytes) -> Iterator[bytes]:
-        """Yield every payload that these bytes complete; raise on a length over the limit."""
+    def feed(self, data: bytes) -> Sequence[bytes]:
+        """Give every payload that these bytes complete."""
         # Lockstep sends one whole message at a time: no buffer needed then.
+        length = len(data) - HEADER_BYTES
         if (
             not self._buffer
-            and len(data) > HEADER_BYTES
-            and int.from_bytes(data[:HEADER_BYTES], "little") == len(data) - HEADER_BYTES
-            and len(data) - HEADER_BYTES <= self._max_bytes
+            and int.from_bytes(data[:HEADER_BYTES], "little") == length
+            and length <= self._max_bytes
         ):
-            yield data[HEADER_BYTES:]
-            return
+            return (data[HEADER_BYTES:],)
         self._buffer += data
+        payloads = []
         start = 0
-        try:
-            while len(self._buffer) - start >= HEADER_BYTES:
-                body = start + HEADER_BYTES
-                length = int.from_bytes(self._buffer[start:body], "little")
-                if length > self._max_bytes:
-                    raise OversizeError(
-                        f"a message of {length} bytes is over the limit of {self._max_bytes}"
-                    )
-                if len(self._buffer) - body < length:
-                    break
-                start = body + length
-                yield bytes(self._buffer[body:start])
-        finally:
-            del self._buffer[:start]
+        while len(self._buffer) - start >= HEADER_BYTES and self.fault is None:
+            body = start + HEADER_BYTES
+            length = int.from_bytes(self._buffer[start:body], "little")
+            if length > self._max_bytes:
+                self.fault = OversizeError(
+                    f"a message of {length} bytes is over the limit of {self._max_bytes}"
+                )
+            if len(self._buffer) - body < length:
+                break
+            start = body + length
+            payloads.append(bytes(self._buffer[body:start]))
+        del self._buffer[:start]
+        return payloads
 
     @property
     def buffered_bytes(self) -> int:
@@ -291,40 +291,57 @@ def unpack(payload: bytes) -> Any:
         raise MalformedError(f"not a msgpack value: {error or type(error).__name__}") from error
 
 
-def read_frame(value: list[Any], spaces: Spaces) -> Frame:
-    """Check a Frame's array against the spaces its client announced."""
-    if not 4 <= len(value) <= 7:
-        raise InvalidError(f"a Frame has 4 to 7 fields, not {len(value)}")
-    sequence, flags, rewards, observation = value[:4]
-    if type(sequence) is not int or not 0 <= sequence <= MAX_SEQUENCE:
-        raise InvalidError(f"a Frame's sequence number must be 0 or more, not {short(sequence)}")
-    if type(flags) is not int or not 0 <= flags <= _ALL_FLAGS:
-        raise InvalidError(f"a Frame's flags must be 0 to {_ALL_FLAGS}, not {short(flags)}")
-    if type(rewards) is not list or len(rewards) != len(spaces.rewards):
-        raise InvalidError(
-            f"a Frame of this client has {len(spaces.rewards)} rewards, not {short(rewards)}"
+class FrameReader:
+    """Reads the Frames of one client, checking each against the spaces it announced."""
+
+    __slots__ = ("_observation_bytes", "_rewards", "_spaces")
+
+    def __init__(self, spaces: Spaces) -> None:
+        self._spaces = spaces
+        self._rewards = len(spaces.rewards)
+        self._observation_bytes = spaces.observation.size_bytes
+
+    def __call__(self, value: list[Any]) -> Frame:
+        """Read a Frame's array."""
+        try:
+            sequence, flags, rewards, observation = value[:4]
+        except ValueError:
+            raise InvalidError(f"a Frame has 4 to 7 fields, not {len(value)}") from None
+        if type(sequence) is not int or not 0 <= sequence <= MAX_SEQUENCE:
+            raise InvalidError(
+                f"a Frame's sequence number must be 0 or more, not {short(sequence)}"
+            )
+        if type(flags) is not int or not 0 <= flags <= _ALL_FLAGS:
+            raise InvalidError(f"a Frame's flags must be 0 to {_ALL_FLAGS}, not {short(flags)}")
+        if type(rewards) is not list or len(rewards) != self._rewards:
+            raise InvalidError(
+                f"a Frame of this client has {self._rewards} rewards, not {short(rewards)}"
+            )
+        for reward in rewards:
+            if type(reward) is not float and type(reward) is not int:
+                raise InvalidError(f"a reward must be a number, not {short(reward)}")
+        if type(observation) is not bytes or len(observation) != self._observation_bytes:
+            got = f"{len(observation)} bytes" if type(observation) is bytes else short(observation)
+            raise InvalidError(
+                f"an observation of {self._spaces.observation.describe()} has "
+                f"{self._observation_bytes} bytes, not {got}"
+            )
+        if len(value) == 4:
+            return Frame(sequence, flags, rewards, observation)
+        return Frame(sequence, flags, rewards, observation, *self._rest(value[4:]))
+
+    def _rest(
+        self, rest: list[Any]
+    ) -> tuple[Executed | None, Choice | None, dict[str, Any] | None]:
+        if len(rest) > 3:
+            raise InvalidError(f"a Frame has 4 to 7 fields, not {4 + len(rest)}")
+        executed, expert, info = [*rest, None, None][:3]
+        spaces = self._spaces
+        return (
+            None if executed is None else _executed(executed, spaces),
+            None if expert is None else _choice("the expert's proposal", expert, spaces),
+            None if info is None else _flat_map("info", info),
         )
-    for reward in rewards:
-        if type(reward) is not float and type(reward) is not int:
-            raise InvalidError(f"a reward must be a number, not {short(reward)}")
-    if type(observation) is not bytes or len(observation) != spaces.observation.size_bytes:
-        got = f"{len(observation)} bytes" if type(observation) is bytes else short(observation)
-        raise InvalidError(
-            f"an observation of {spaces.observation.describe()} has "
-            f"{spaces.observation.size_bytes} bytes, not {got}"
-        )
-    if len(value) == 4:
-        return Frame(sequence, flags, rewards, observation)
-    executed, expert, info = [*value[4:], None, None][:3]
-    return Frame(
-        sequence,
-        flags,
-        rewards,
-        observation,
-        None if executed is None else _executed(executed, spaces),
-        None if expert is None else _choice("the expert's proposal", expert, spaces),
-        None if info is None else _flat_map("info", info),
-    )
 
 
 def read_action(value: list[Any]) -> Action:

@@ -1,0 +1,276 @@
+"""The lockstep loop over a toy game: flags, rewards, reconnects, stops."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from client_py import player as player_module
+from client_py.player import DONE, GAVE_UP, REFUSED, Player, Step
+from server.net import wire
+from server.net.wire import START, TERMINAL, TRUNCATED, Choice
+from tests.client_py.peer import HELLO, SPACES, Gone, Line, Peer
+
+pytestmark = pytest.mark.timeout(20)
+
+
+class Toy:
+    """Ends after three decisions, the odd episodes by truncation; its reward counts decisions."""
+
+    def __init__(self) -> None:
+        self.spaces = SPACES
+        self.seeds: list[int] = []
+        self.choices: list[Choice] = []
+        self.closed = False
+        self._count = 0
+
+    def reset(self, seed: int) -> bytes:
+        self.seeds.append(seed)
+        self._count = 0
+        return b"\0\0\0\0"
+
+    def step(self, choice: Choice) -> Step:
+        self.choices.append(choice)
+        self._count += 1
+        last = self._count == 3
+        odd = len(self.seeds) % 2 == 1
+        info = {"score": self._count // 2}
+        observation = bytes([self._count] * 4)
+        return Step(observation, [float(self._count)], last and not odd, last, info)
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class Voice:
+    """Keeps what the player says."""
+
+    def __init__(self) -> None:
+        self.said: list[str] = []
+        self.warned: list[str] = []
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(player_module, "FIRST_WAIT_S", 0.01)
+    monkeypatch.setattr(player_module, "_NAP_S", 0.005)
+
+
+def make(game: Any, port: int, voice: Voice, **options: Any) -> Player:
+    options = {"timeout_s": 5.0, "seed": 7, "episodes": 2, **options}
+    return Player(
+        game,
+        host="127.0.0.1",
+        port=port,
+        hello=HELLO,
+        say=voice.said.append,
+        warn=voice.warned.append,
+        **options,
+    )
+
+
+def test_flags_rewards_and_sequence_over_episode_ends() -> None:
+    seen: list[Any] = []
+    game, voice = Toy(), Voice()
+
+    def script(line: Line) -> None:
+        line.greet()
+        seen.extend(line.play())
+
+    with Peer(script) as peer:
+        assert make(game, peer.port, voice).run() == DONE
+    frames, bye = seen[:-1], seen[-1]
+    assert isinstance(bye, wire.Bye)
+    assert [f.sequence for f in frames] == list(range(8))
+    assert [f.flags for f in frames] == [START, 0, 0, TRUNCATED, START, 0, 0, TERMINAL]
+    assert [f.rewards for f in frames] == [[0.0], [1.0], [2.0], [3.0]] * 2
+    assert [f.observation[0] for f in frames] == [0, 1, 2, 3] * 2
+    assert frames[3].info == {"score": 1} and frames[7].info == {"score": 1}
+    assert game.seeds == [7, 8] and game.closed
+    assert len(game.choices) == 6  # the answers to the last frames are not carried out
+    assert [line.split(",")[0] for line in voice.said[1:]] == [
+        "episode 1: return 6",
+        "episode 2: return 6",
+    ]
+    assert len(voice.said) == 3 and not voice.warned
+
+
+def test_info_is_sent_when_it_changed_and_at_the_end() -> None:
+    seen: list[Any] = []
+
+    def script(line: Line) -> None:
+        line.greet()
+        seen.extend(line.play())
+
+    with Peer(script) as peer:
+        make(Toy(), peer.port, Voice(), episodes=1).run()
+    assert [f.info for f in seen[:-1]] == [None, {"score": 0}, {"score": 1}, {"score": 1}]
+
+
+def test_an_experts_proposal_rides_in_the_frame() -> None:
+    class Advised(Toy):
+        def expert(self) -> Choice | None:
+            return Choice([2], []) if self._count else None
+
+    seen: list[Any] = []
+
+    def script(line: Line) -> None:
+        line.greet()
+        seen.extend(line.play())
+
+    with Peer(script) as peer:
+        make(Advised(), peer.port, Voice(), episodes=1).run()
+    assert [f.expert for f in seen[:-1]] == [None, *[Choice([2], [])] * 3]
+
+
+def test_resumed_session_gets_the_open_frame_again() -> None:
+    seen: list[Any] = []
+
+    def dies(line: Line) -> None:
+        line.greet("old")
+        seen.extend(line.play(2))
+        seen.append(line.receive())  # and is gone before it answers
+
+    def resumes(line: Line) -> None:
+        assert line.greet("old", resumed=True) == replace(HELLO, resume="old")
+        seen.extend(line.play())
+
+    voice = Voice()
+    with Peer(dies, resumes) as peer:
+        assert make(Toy(), peer.port, voice, episodes=1).run() == DONE
+    assert [(f.sequence, f.flags) for f in seen[:-1]] == [
+        (0, START),
+        (1, 0),
+        (2, 0),
+        (2, 0),
+        (3, TRUNCATED),
+    ]
+    assert seen[2] == seen[3]
+    assert len(voice.warned) == 1 and "lost the server" in voice.warned[0]
+
+
+def test_a_session_that_is_not_resumed_cuts_the_episode() -> None:
+    seen: list[Any] = []
+
+    def dies(line: Line) -> None:
+        line.greet("old")
+        line.play(2)
+
+    def forgot(line: Line) -> None:
+        assert line.greet("new").resume == "old"
+        seen.extend(line.play())
+
+    with Peer(dies, forgot) as peer:
+        assert make(Toy(), peer.port, Voice(), episodes=1).run() == DONE
+    assert [(f.flags, f.rewards) for f in seen[:-1]] == [(START, [0.0]), (TRUNCATED, [3.0])]
+
+
+def test_a_lost_last_frame_is_not_repeated_to_a_server_that_forgot() -> None:
+    seen: list[Any] = []
+
+    def dies(line: Line) -> None:
+        line.greet("old")
+        line.play(3)
+        line.receive()
+
+    def forgot(line: Line) -> None:
+        line.greet("new")
+        seen.extend(line.play())
+
+    with Peer(dies, forgot) as peer:
+        assert make(Toy(), peer.port, Voice()).run() == DONE
+    assert [f.flags for f in seen[:-1]] == [START, 0, 0, TERMINAL]
+
+
+def test_timeout_reconnects_without_a_bye() -> None:
+    def sleeps(line: Line) -> None:
+        line.greet("old")
+        line.receive()
+        with pytest.raises(Gone):
+            line.receive()
+
+    def awake(line: Line) -> None:
+        assert line.greet("old", resumed=True).resume == "old"
+        line.play()
+
+    with Peer(sleeps, awake) as peer:
+        assert make(Toy(), peer.port, Voice(), timeout_s=0.3).run() == DONE
+
+
+def test_rejection_is_final() -> None:
+    def script(line: Line) -> None:
+        line.receive()
+        line.send(wire.encode(wire.Reject("the token is wrong")))
+
+    game, voice = Toy(), Voice()
+    with Peer(script) as peer:
+        assert make(game, peer.port, voice).run() == REFUSED
+    assert len(voice.warned) == 1 and "the token is wrong" in voice.warned[0]
+    assert game.closed
+
+
+def test_once_gives_up_when_nobody_is_there() -> None:
+    voice = Voice()
+    assert make(Toy(), free_port(), voice, once=True).run() == GAVE_UP
+    assert len(voice.warned) == 1 and "cannot reach" in voice.warned[0]
+
+
+def test_once_gives_up_when_the_server_leaves() -> None:
+    voice = Voice()
+
+    def script(line: Line) -> None:
+        line.greet()
+        line.play(2)
+        line.send(wire.encode(wire.Bye("going down")))
+
+    with Peer(script) as peer:
+        assert make(Toy(), peer.port, voice, once=True).run() == GAVE_UP
+    assert len(voice.warned) == 1
+
+
+def test_waits_for_a_server_that_starts_later_and_says_so_once() -> None:
+    voice, port = Voice(), free_port()
+    codes: list[int] = []
+    client = make(Toy(), port, voice, episodes=1)
+    thread = threading.Thread(target=lambda: codes.append(client.run()))
+    thread.start()
+    while not voice.warned:
+        pass
+    with socket.create_server(("127.0.0.1", port)) as listener:
+        listener.settimeout(10)
+        connection, _ = listener.accept()
+        with connection:
+            line = Line(connection)
+            line.greet()
+            line.play()
+    thread.join(10)
+    assert codes == [DONE]
+    assert len(voice.warned) == 1 and "trying again" in voice.warned[0]
+
+
+def test_stop_ends_the_wait_for_an_answer_with_a_bye() -> None:
+    asked, codes, seen = threading.Event(), [], []
+
+    def script(line: Line) -> None:
+        line.greet()
+        line.receive()
+        asked.set()
+        seen.append(line.receive())
+
+    with Peer(script) as peer:
+        client = make(Toy(), peer.port, Voice(), timeout_s=60.0)
+        thread = threading.Thread(target=lambda: codes.append(client.run()))
+        thread.start()
+        assert asked.wait(10)
+        client.stop()
+        thread.join(10)
+    assert codes == [DONE] and seen == [wire.Bye("the client was stopped")]
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return int(listener.getsockname()[1])

@@ -1,0 +1,353 @@
+"""The dashboard: rendered as text at fixed sizes, and its thread on a made-up terminal."""
+
+from __future__ import annotations
+
+import io
+import math
+import os
+import termios
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from rich.cells import cell_len
+from rich.console import Console
+
+from server.console import dashboard as dashboard_module
+from server.console import demo
+from server.console.dashboard import Dashboard, export_svg, render
+from server.console.hotkeys import HOTKEYS
+from server.controls import Controls
+from server.stats import AgentView, ClientView, Event, Snapshot
+
+Make = Callable[..., Snapshot]
+SIZES = [(80, 24), (120, 40), (200, 60)]
+LEAVE = "\x1b[?25h\x1b[?1049l"  # cursor shown, then the normal screen
+
+
+def as_lines(snapshot: Snapshot, width: int, height: int, *, help_open: bool = False) -> list[str]:
+    """Render as plain text, and check that it fills the size and no more."""
+    screen = render(snapshot, width=width, height=height, help_open=help_open)
+    console = Console(file=io.StringIO(), width=width, height=height, color_system=None)
+    with console.capture() as capture:
+        console.print(screen, end="", crop=False, no_wrap=True)
+    lines = capture.get().split("\n")
+    assert len(lines) == height
+    assert {cell_len(line) for line in lines} == {width}
+    return lines
+
+
+def as_text(snapshot: Snapshot, width: int, height: int, *, help_open: bool = False) -> str:
+    """Render as plain text with single spaces."""
+    return " ".join("\n".join(as_lines(snapshot, width, height, help_open=help_open)).split())
+
+
+@pytest.mark.parametrize(("width", "height"), SIZES)
+def test_every_important_figure_is_visible(make_snapshot: Make, width: int, height: int) -> None:
+    text = as_text(make_snapshot(), width, height)
+    for part in (
+        *("Coinop", "run-1", "127.0.0.1:7777", "up 00:01:25", "saved 12 s ago", "● training"),
+        *("frames/s 1,003", "steps/s 81.2", "samples/s 20.3", "replay ratio 20.7"),
+        *("frames 123,456", "steps 4,321", "loss 0.01234", "gradient norm 1.321"),
+        *("Q mean 0.3141", "-1.250 … 2.125", "learning rate 0.00025", "skipped steps 7"),
+        *("epsilon 0.42 override", "expert 0.11 natural", "greedy off"),
+        *("batch 3.4 frames", "0.8", "2.1", "3.2 s", "412"),
+        *("12%", "123,456 of 1,000,000", "last -15.0", "-18.3", "best -17.9", "episodes 42"),
+        *("ale-1 pong 501 21 -3.0 -16.0 47% 12% now", "ale-2 pong 501 21 -3.0 –"),
+        *("listening", "a client is slow", "a frame was refused", "█"),
+    ):
+        assert part in text
+    assert "more" not in text
+    assert "…" not in text.replace("-1.250 … 2.125", "")
+
+
+@pytest.mark.parametrize(("width", "height"), SIZES)
+def test_the_footer_shows_every_key(make_snapshot: Make, width: int, height: int) -> None:
+    footer = as_lines(make_snapshot(), width, height)[-1]
+    for hotkey in HOTKEYS:
+        assert hotkey.label.split()[0] in footer
+        assert hotkey.key in footer.replace("/", " ").split()
+
+
+@pytest.mark.parametrize(("width", "height"), SIZES)
+def test_the_help_shows_every_sentence(make_snapshot: Make, width: int, height: int) -> None:
+    text = as_text(make_snapshot(), width, height, help_open=True)
+    for hotkey in HOTKEYS:
+        assert f"{hotkey.key} {hotkey.label} {hotkey.about}" in text
+
+
+@pytest.mark.parametrize(("width", "height"), SIZES)
+def test_what_is_not_known_is_a_dash(
+    make_snapshot: Make, agent: AgentView, width: int, height: int
+) -> None:
+    names = [field.name for field in fields(AgentView) if field.type == "float | None"]
+    nothing: dict[str, Any] = dict.fromkeys(names)
+    unknown = replace(agent, returns=(), **nothing)
+    text = as_text(make_snapshot(agents=(unknown,), last_save_s=None), width, height)
+    for part in ("loss –", "Q mean –", "– … –", "batch –", "last –", "best –", "not saved yet"):
+        assert part in text
+    assert "None" not in text
+
+
+def test_before_training_the_start_is_counted_down(make_snapshot: Make, agent: AgentView) -> None:
+    filling = replace(agent, replay_size=5_000, state="waiting for frames")
+    text = as_text(make_snapshot(agents=(filling,)), 80, 24)
+    assert "training starts in 15,000 frames" in text
+    assert "5,000 of 20,000" in text and "25%" in text
+
+
+def test_without_clients_the_hints_are_shown_whole(make_snapshot: Make) -> None:
+    for agents in ((), make_snapshot().agents):
+        for width, height in SIZES:
+            text = as_text(make_snapshot(clients=(), agents=agents), width, height)
+            assert "Connect an emulator:" in text
+            assert "$ python -m client_py.atari --game pong" in text
+            assert "$ mame pacman -autoboot_script x.lua" in text
+
+
+def test_a_long_hint_goes_on_in_the_next_line(make_snapshot: Make) -> None:
+    hint = " ".join(f"--option-{number}" for number in range(12))
+    lines = as_lines(make_snapshot(clients=(), agents=(), connect_hints=(hint,)), 80, 24)
+    assert hint in " ".join("".join(lines).replace("│", " ").replace("$", " ").split())
+
+
+@pytest.mark.parametrize(("width", "height"), SIZES)
+def test_many_clients_and_events_are_cut(
+    make_snapshot: Make, client: ClientView, width: int, height: int
+) -> None:
+    clients = tuple(replace(client, name=f"c{number}") for number in range(100))
+    events = tuple(Event(float(number), "info", f"event {number}.") for number in range(200))
+    text = as_text(make_snapshot(clients=clients, events=events), width, height)
+    shown = sum(f" c{number} " in text for number in range(100))
+    assert shown >= 3
+    assert "clients 100" in text and f"+{100 - shown} more" in text
+    assert "event 199." in text and "event 0." not in text
+
+
+def test_other_agents_get_a_line_each(make_snapshot: Make, agent: AgentView) -> None:
+    agents = (
+        replace(agent, name="slow", frames_per_s=10.0),
+        replace(agent, name="first", frames_per_s=500.0),
+        replace(agent, name="second", frames_per_s=500.0),
+    )
+    text = as_text(make_snapshot(agents=agents), 80, 24)
+    assert "● training first" in text
+    assert "other agents 2" in text
+    assert "slow training 10 frames/s 81.2 steps/s return -18.3" in text
+    assert "second training 500 frames/s" in text
+
+
+@pytest.mark.parametrize(
+    ("changes", "part"),
+    [
+        ({"controls": Controls(training=False)}, "● paused"),
+        ({"controls": Controls(greedy=True)}, "greedy on"),
+        ({"stopping": True}, "● stopping"),
+        ({"agents": (), "clients": ()}, "● waiting for clients"),
+    ],
+)
+def test_states(make_snapshot: Make, changes: dict[str, object], part: str) -> None:
+    assert part in as_text(make_snapshot(**changes), 80, 24)
+
+
+def test_a_strangers_text_cannot_control_the_terminal(
+    make_snapshot: Make, client: ClientView
+) -> None:
+    odd = replace(client, name="\x1b[2J\n", game="\x9b31m", info={"\r": "\x07"})
+    as_lines(make_snapshot(clients=(odd,), events=(Event(0.0, "?", "\x1b]0;\x07"),)), 200, 60)
+    screen = render(make_snapshot(clients=(odd,)), width=200, height=60)
+    assert all(segment.text.isprintable() for line in screen.lines for segment in line)
+
+
+numbers = st.floats()
+maybe = st.none() | numbers
+counts = st.integers(0, 10**15)
+texts = st.text(max_size=40)
+SNAPSHOTS = st.builds(
+    Snapshot,
+    time_s=numbers,
+    run=texts,
+    address=texts,
+    uptime_s=numbers,
+    controls=st.builds(Controls),
+    clients=st.lists(
+        st.builds(
+            ClientView,
+            name=texts,
+            agent=texts,
+            game=texts,
+            address=texts,
+            frames=counts,
+            episodes=counts,
+            last_return=maybe,
+            info=st.dictionaries(texts, numbers | texts, max_size=3),
+        ),
+        max_size=4,
+    ).map(tuple),
+    agents=st.lists(
+        st.builds(
+            AgentView,
+            name=texts,
+            spaces=texts,
+            state=texts,
+            **dict.fromkeys(("frames", "steps", "samples", "episodes", "weights_version"), counts),
+            **dict.fromkeys(("replay_size", "replay_capacity", "min_replay"), counts),
+            returns=st.lists(numbers, max_size=60).map(tuple),
+        ),
+        max_size=3,
+    ).map(tuple),
+    events=st.lists(st.builds(Event, time_s=numbers, level=texts, text=texts), max_size=5).map(
+        tuple
+    ),
+    last_save_s=maybe,
+    connect_hints=st.lists(texts, max_size=3).map(tuple),
+)
+
+
+@settings(max_examples=80, deadline=None)
+@given(SNAPSHOTS, st.integers(40, 230), st.integers(10, 70), st.booleans())
+def test_any_snapshot_renders_at_any_size(
+    snapshot: Snapshot, width: int, height: int, help_open: bool
+) -> None:
+    as_lines(snapshot, width, height, help_open=help_open)
+
+
+@pytest.mark.parametrize(("width", "height"), [(1, 1), (20, 5), (39, 9), (500, 200)])
+def test_extreme_sizes(make_snapshot: Make, width: int, height: int) -> None:
+    as_lines(make_snapshot(), width, height, help_open=True)
+
+
+def test_the_picture_is_an_svg(make_snapshot: Make, tmp_path: Path) -> None:
+    path = tmp_path / "coinop.svg"
+    export_svg(make_snapshot(), path)
+    assert path.read_text().startswith("<svg") and "1,003" in path.read_text()
+
+
+def test_the_demo_renders() -> None:
+    assert "training" in as_text(demo.snapshot(agents=2), 110, 34)
+    assert "training starts in" in as_text(demo.snapshot(10.0), 110, 34)
+
+
+class Stream(io.StringIO):
+    """A stream that remembers each write, and tells when something was written."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.writes: list[str] = []
+        self.changed = threading.Event()
+
+    def write(self, text: str) -> int:
+        """Note one write."""
+        self.writes.append(text)
+        self.changed.set()
+        return super().write(text)
+
+    def wait_for(self, text: str) -> None:
+        """Wait until the text was written."""
+        deadline = time.monotonic() + 5.0
+        while text not in self.getvalue():
+            assert time.monotonic() < deadline, f"never written: {text!r}"
+            self.changed.wait(0.05)
+            self.changed.clear()
+
+
+def start_on(stream: Stream) -> Dashboard:
+    """Start a dashboard on a made-up terminal of 80x24."""
+    console = Console(file=stream, force_terminal=True, width=80, height=24, color_system=None)
+    dashboard = Dashboard(console=console, refresh_s=0.01)
+    dashboard.start()
+    return dashboard
+
+
+def test_the_screen_is_drawn_in_one_write_and_left_clean(make_snapshot: Make) -> None:
+    stream = Stream()
+    dashboard = start_on(stream)
+    dashboard.update(make_snapshot())
+    stream.wait_for("? help")
+    dashboard.update(make_snapshot(run="run-2"))
+    stream.wait_for("run-2")
+    dashboard.toggle_help()
+    stream.wait_for(HOTKEYS[0].about)
+    dashboard.stop()
+    dashboard.stop()
+    assert stream.getvalue().startswith("\x1b[?1049h")
+    assert stream.getvalue().endswith(LEAVE)
+    drawn = [text for text in stream.writes if "Coinop" in text]
+    assert len(drawn) == 3
+    assert all("\x1b[24;1H" in text and "\n" not in text for text in drawn)
+
+
+def test_nothing_new_is_not_drawn_again(make_snapshot: Make) -> None:
+    stream = Stream()
+    dashboard = start_on(stream)
+    dashboard.update(make_snapshot())
+    stream.wait_for("Coinop")
+    time.sleep(0.05)
+    dashboard.stop()
+    assert sum("Coinop" in text for text in stream.writes) == 1
+
+
+def test_a_drawing_error_is_kept_until_the_stop(
+    make_snapshot: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise ValueError("no such\ncolour")
+
+    monkeypatch.setattr(dashboard_module, "render", fail)
+    stream = Stream()
+    dashboard = start_on(stream)
+    dashboard.update(make_snapshot())
+    stream.wait_for(LEAVE)
+    dashboard.update(make_snapshot())
+    dashboard.toggle_help()
+    dashboard.stop()
+    expected = f"{LEAVE}The dashboard stopped: ValueError: no such colour\n"
+    assert stream.getvalue().endswith(expected)
+
+
+def test_it_can_be_stopped_before_it_showed_anything() -> None:
+    stream = Stream()
+    dashboard = start_on(stream)
+    dashboard.stop()
+    assert stream.getvalue().endswith(LEAVE)
+    Dashboard(console=Console(file=Stream())).stop()  # never started
+
+
+def test_a_resize_is_followed_on_a_real_terminal(make_snapshot: Make) -> None:
+    person, program = os.openpty()
+    with os.fdopen(program, "w", encoding="utf-8") as stream:
+        set_size(program, rows=24, columns=80)
+        dashboard = Dashboard(console=Console(file=stream, force_terminal=True), refresh_s=0.01)
+        dashboard.start()
+        dashboard.update(make_snapshot())
+        read_until(person, b"\x1b[24;1H")
+        set_size(program, rows=30, columns=100)
+        read_until(person, b"\x1b[30;1H")
+        dashboard.stop()
+        read_until(person, LEAVE.encode())
+    os.close(person)
+
+
+def set_size(fd: int, *, rows: int, columns: int) -> None:
+    """Resize a terminal."""
+    termios.tcsetwinsize(fd, (rows, columns))
+
+
+def read_until(fd: int, wanted: bytes) -> None:
+    """Read what a terminal shows until the wanted bytes were there."""
+    seen = b""
+    while wanted not in seen:
+        seen += os.read(fd, 65_536)
+
+
+def test_not_a_number_is_marked(make_snapshot: Make, agent: AgentView) -> None:
+    broken = replace(agent, loss=math.nan)
+    screen = render(make_snapshot(agents=(broken,)), width=80, height=24)
+    found = [segment for line in screen.lines for segment in line if segment.text == " nan"]
+    assert found and found[0].style is not None and found[0].style.bold
