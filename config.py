@@ -227,6 +227,13 @@ class Fleet:
     launch: tuple[str, ...] = setting(
         (), "Emulators to start, as emulator:game=count (ale:pong=2); may be repeated."
     )
+    niceness: int = setting(
+        10,
+        "How far launched emulators give way to the server and its training.",
+        unit="nice",
+        low=0,
+        high=19,
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,7 +37,10 @@ exit codes: 0 played or stopped, 1 gave up (--once), 2 refused by the server or 
 
 def main(arguments: list[str] | None = None) -> int:
     """Play one game for a server; give the exit code."""
-    options = _parser().parse_args(arguments)
+    parser = _parser()
+    options = parser.parse_args(arguments)
+    if options.env and options.observation:
+        parser.error("--observation goes with --ale: an environment has one view only")
     # Several BLAS threads per client fight for the cores; must be set before numpy is loaded.
     for library in ("OMP", "OPENBLAS", "MKL"):
         os.environ[f"{library}_NUM_THREADS"] = "1"

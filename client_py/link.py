@@ -1,10 +1,12 @@
 """The client's end of one connection: a Frame out, its Action back.
 
-LinkError
-├── Unreachable      no connection could be made
-├── Rejected         the server said no to the Hello; trying again will not help
-├── ServerClosed     the server said Bye or Error, went away, or broke the protocol
-└── LinkTimeout      the server did not answer in time
+What can go wrong:
+
+    LinkError
+    ├── Unreachable      no connection could be made
+    ├── Rejected         the server said no to the Hello; trying again will not help
+    ├── ServerClosed     the server said Bye or Error, went away, or broke the protocol
+    └── LinkTimeout      the server did not answer in time
 """
 
 # ruff: noqa: N818 - these say what happened, which need not be an error

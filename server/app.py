@@ -113,7 +113,12 @@ class App:
         launches = [fleet_module.parse(text) for text in config.fleet.launch]
         asyncio.get_running_loop().set_exception_handler(self._loop_error)
         self._run = Run.open(Path(config.run.runs_dir), config.run.run, fresh=config.run.fresh)
-        self._fleet = Fleet(launches, logs=self._run.path / "logs", seed=config.run.seed)
+        self._fleet = Fleet(
+            launches,
+            logs=self._run.path / "logs",
+            seed=config.run.seed,
+            niceness=config.fleet.niceness,
+        )
         self._run.write_settings(_described(config))
         # Now, not when the first client waits: it takes seconds.
         await asyncio.to_thread(Learner.warm_up)

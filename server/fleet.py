@@ -68,10 +68,11 @@ class Emulator:
 class Fleet:
     """All emulators of this server."""
 
-    def __init__(self, launches: list[Launch], *, logs: Path, seed: int) -> None:
+    def __init__(self, launches: list[Launch], *, logs: Path, seed: int, niceness: int) -> None:
         self._launches = launches
         self._logs = logs
         self._seed = seed
+        self._niceness = niceness
         self._emulators: list[Emulator] = []
 
     def start(self, server: str, token: str) -> None:
@@ -86,9 +87,9 @@ class Fleet:
                 command += ["--server", server, "--name", name, "--seed", str(seed), "--once"]
                 log = self._logs / f"{name}.log"
                 with log.open("wb") as output:
-                    self._emulators.append(
-                        Emulator(name, _spawn(command, output, root, token), log)
-                    )
+                    process = _spawn(command, output, root, token)
+                os.setpriority(os.PRIO_PROCESS, process.pid, self._niceness)
+                self._emulators.append(Emulator(name, process, log))
 
     def fallen(self) -> list[str]:
         """Take out the emulators that ended by themselves; say which and why."""

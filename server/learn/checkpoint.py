@@ -6,6 +6,7 @@ over both. Nothing is unpickled.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -51,7 +52,8 @@ def save(directory: Path, checkpoint: Checkpoint) -> None:
         temporary.replace(path)
         _sync_directory(directory)
     except OSError as error:
-        temporary.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
         raise CheckpointError(f"cannot write the checkpoint {path}: {error.strerror}") from error
 
 

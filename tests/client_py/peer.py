@@ -16,7 +16,7 @@ HELLO = wire.Hello("tester", "1", "toy", "toy", SPACES)
 WAIT_S = 10.0  # bounds every wait of a test
 
 
-class Gone(Exception):
+class GoneError(Exception):
     """The client closed the connection."""
 
 
@@ -35,7 +35,7 @@ class Line:
         while not self._payloads:
             data = self.socket.recv(65536)
             if not data:
-                raise Gone
+                raise GoneError
             self._payloads += self._splitter.feed(data)
         value = wire.unpack(self._payloads.pop(0))
         if isinstance(value, list):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import threading
+import time
 from dataclasses import replace
 from typing import Any
 
@@ -13,7 +14,7 @@ from client_py import player as player_module
 from client_py.player import DONE, GAVE_UP, REFUSED, Player, Step
 from server.net import wire
 from server.net.wire import START, TERMINAL, TRUNCATED, Choice
-from tests.client_py.peer import HELLO, SPACES, Gone, Line, Peer
+from tests.client_py.peer import HELLO, SPACES, GoneError, Line, Peer
 
 pytestmark = pytest.mark.timeout(20)
 
@@ -190,7 +191,7 @@ def test_timeout_reconnects_without_a_bye() -> None:
     def sleeps(line: Line) -> None:
         line.greet("old")
         line.receive()
-        with pytest.raises(Gone):
+        with pytest.raises(GoneError):
             line.receive()
 
     def awake(line: Line) -> None:
@@ -239,7 +240,7 @@ def test_waits_for_a_server_that_starts_later_and_says_so_once() -> None:
     thread = threading.Thread(target=lambda: codes.append(client.run()))
     thread.start()
     while not voice.warned:
-        pass
+        time.sleep(0.01)
     with socket.create_server(("127.0.0.1", port)) as listener:
         listener.settimeout(10)
         connection, _ = listener.accept()

@@ -1,0 +1,183 @@
+"""Gradient steps: what they do, what they refuse, what they remember."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from server.learn.learner import Learner, Rules
+from server.learn.replay import Frames, Layout, Replay, Transitions
+from server.learn.sampler import UniformSampler
+from server.spaces import Actions, Continuous, Discrete, Observation, Spaces
+
+SPACES = Spaces(
+    Observation("float32", (3,)),
+    Actions((Discrete("stick", 2),), (Continuous("x", -1, 1),)),
+    ("r",),
+)
+RULES = Rules(batch_size=16, steps_per_sample=4, learning_rate=1e-2, n_step=1)
+
+
+def filled(frames: int = 400) -> Replay:
+    """Make a replay of one endless episode in which choice 1 earns 1 and choice 0 nothing."""
+    replay = Replay.in_memory(Layout.of(SPACES, 4096))
+    rng = np.random.default_rng(0)
+    earned = 0.0
+    for index in range(frames):
+        choice = int(rng.integers(2))
+        replay.append(
+            Frames(
+                rng.normal(size=(1, 3)).astype(np.float32),
+                np.array([[choice]]),
+                rng.uniform(-1, 1, (1, 1)).astype(np.float32),
+                [earned],
+                [0],
+                np.zeros(1, np.uint8),
+                0,
+                [index - 1],
+            )
+        )
+        earned = float(choice)
+    return replay
+
+
+def make(replay: Replay | None = None, **changes: object) -> Learner:
+    rules = replace(RULES, **changes)  # type: ignore[arg-type]
+    sampler = UniformSampler(replay or filled(), 1)
+    return Learner(spaces=SPACES, hidden_sizes=(16,), rules=rules, sampler=sampler, seed=3)
+
+
+def batch(reward: float = 1.0) -> Transitions:
+    rng = np.random.default_rng(2)
+    return Transitions(
+        rng.normal(size=(16, 3)).astype(np.float32),
+        rng.integers(0, 2, (16, 1)).astype(np.int16),
+        np.zeros((16, 1), np.float32),
+        np.full(16, reward, np.float32),
+        np.zeros(16, np.float32),
+        np.zeros((16, 3), np.float32),
+        np.zeros(16, np.uint8),
+    )
+
+
+def test_it_learns_which_choice_pays() -> None:
+    learner = make(gamma=0.0)
+    for _ in range(60):
+        assert learner.train()
+    with torch.no_grad():
+        values = learner._online(torch.randn(200, 3)).values
+    assert values[:, 1].mean() == pytest.approx(1.0, abs=0.15)
+    assert values[:, 0].mean() == pytest.approx(0.0, abs=0.15)
+    assert (values[:, 1] > values[:, 0]).all()
+
+
+def test_one_sample_feeds_several_steps_and_each_is_counted_once() -> None:
+    learner = make()
+    for _ in range(3):
+        learner.train()
+    report = learner.report
+    assert (report.steps, report.samples, report.transitions) == (12, 3, 12 * 16)
+    accumulating = make(gradient_accumulation=2)
+    accumulating.train()
+    report = accumulating.report
+    assert (report.steps, report.samples, report.transitions) == (4, 1, 8 * 16)
+
+
+def test_an_empty_replay_trains_nothing() -> None:
+    learner = make(Replay.in_memory(Layout.of(SPACES, 4096)))
+    assert not learner.train()
+    assert learner.report.steps == 0
+
+
+@pytest.mark.parametrize("poison", [np.nan, np.inf, 1e38])
+def test_a_step_that_is_not_finite_is_skipped_and_counted(poison: float) -> None:
+    learner = make()
+    before = learner.weights().flat
+    bad = batch()
+    bad.observation[0, 0] = poison
+    bad.next_observation[0, 0] = poison
+    bad.reward[0] = poison
+    learner.step([bad])
+    if learner.report.skipped:
+        assert np.array_equal(learner.weights().flat, before)
+        assert learner.report.steps == 0
+    assert np.isfinite(learner.weights().flat).all()
+    learner.step([batch()])
+    assert learner.report.steps >= 1
+    assert not np.array_equal(learner.weights().flat, before)
+    if not np.isfinite(poison):
+        assert learner.report.skipped == 1
+
+
+def test_the_gradient_is_clipped_to_the_given_norm() -> None:
+    free, clipped = make(gradient_clip=0.0), make(gradient_clip=0.01)
+    for learner in (free, clipped):
+        learner.step([batch(reward=50.0)])
+    assert free.report.gradient_norm == pytest.approx(clipped.report.gradient_norm)
+    assert free._gradient.norm() == pytest.approx(free.report.gradient_norm, rel=1e-4)
+    assert clipped._gradient.norm() == pytest.approx(0.01, rel=1e-4)
+
+
+def test_accumulated_batches_give_the_mean_gradient() -> None:
+    one, both = make(gradient_clip=0.0), make(gradient_clip=0.0)
+    part = batch()
+    double = Transitions(*(np.concatenate([column, column]) for column in part))
+    one.step([double])
+    both.step([part, part])
+    assert torch.allclose(one._gradient, both._gradient, atol=1e-6)
+
+
+def test_a_soft_target_goes_a_share_of_the_way() -> None:
+    learner = make(target_tau=0.25)
+    before = learner._target_flat.clone()
+    learner.step([batch()])
+    expected = before + 0.25 * (learner._flat.detach() - before)
+    assert torch.allclose(learner._target_flat, expected, atol=1e-7)
+
+
+def test_a_hard_target_waits_and_then_goes_all_the_way() -> None:
+    learner = make(target_update="hard", target_period=3)
+    before = learner._target_flat.clone()
+    for _ in range(2):
+        learner.step([batch()])
+    assert torch.equal(learner._target_flat, before)
+    learner.step([batch()])
+    assert torch.equal(learner._target_flat, learner._flat.detach())
+
+
+def test_a_copy_of_the_weights_is_whole_and_numbered() -> None:
+    learner = make()
+    first, second = learner.weights(), learner.weights()
+    learner.train()
+    assert (first.version, second.version) == (1, 2)
+    assert np.array_equal(first.flat, second.flat)
+    assert not np.array_equal(first.flat, learner.weights().flat)
+
+
+def test_a_restored_learner_goes_on_bit_for_bit() -> None:
+    learner, twin = make(), make()
+    for _ in range(5):
+        learner.train()
+    twin.set_state(learner.get_state())
+    assert twin.report.steps == learner.report.steps == 20
+    for part in (batch(), batch(0.5)):
+        learner.step([part])
+        twin.step([part])
+    assert np.array_equal(learner.weights().flat, twin.weights().flat)
+    assert torch.equal(learner._target_flat, twin._target_flat)
+
+
+def test_a_state_is_a_copy() -> None:
+    learner = make()
+    learner.train()
+    state = learner.get_state()
+    before = {name: tensor.clone() for name, tensor in state["tensors"].items()}
+    learner.train()
+    assert all(torch.equal(before[name], state["tensors"][name]) for name in before)
+
+
+def test_the_same_seed_gives_the_same_weights() -> None:
+    assert np.array_equal(make().weights().flat, make().weights().flat)
