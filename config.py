@@ -281,6 +281,9 @@ _SUFFIXES = {"k": 1_000, "M": 1_000_000, "G": 1_000_000_000}
 
 def from_values(values: Mapping[str, Mapping[str, Any]]) -> Config:
     """Build a checked Config from {section: {setting: value}}; what is absent keeps its default."""
+    for section in values:
+        if section not in SECTIONS:
+            raise ConfigError(f"unknown section [{section}]{_hint(section, SECTIONS)}")
     built = {}
     for section, kind in SECTIONS.items():
         fields = {f.name: f for f in dataclasses.fields(kind)}
@@ -291,9 +294,6 @@ def from_values(values: Mapping[str, Mapping[str, Any]]) -> Config:
             if name not in fields:
                 raise ConfigError(f"unknown setting {name!r} in [{section}]{_hint(name, fields)}")
         built[section] = kind(**{n: _checked(fields[n], v) for n, v in given.items()})
-    for section in values:
-        if section not in SECTIONS:
-            raise ConfigError(f"unknown section [{section}]{_hint(section, SECTIONS)}")
     config = Config(**built)
     _check_together(config)
     return config
@@ -319,15 +319,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def from_arguments(arguments: argparse.Namespace, base: Mapping[str, Any]) -> Config:
     """Lay the options a person gave over the values of a file, and check the whole."""
-    for section in base:
-        if section not in SECTIONS:
-            raise ConfigError(f"unknown section [{section}]{_hint(section, SECTIONS)}")
-    values: dict[str, Any] = {section: dict(base.get(section, {})) for section in SECTIONS}
+    values = dict(base)
     for section, kind in SECTIONS.items():
-        for f in dataclasses.fields(kind):
-            given = getattr(arguments, f.name, None)
-            if given is not None:
-                values[section][f.name] = given
+        names = [f.name for f in dataclasses.fields(kind)]
+        given = {name: getattr(arguments, name, None) for name in names}
+        given = {name: value for name, value in given.items() if value is not None}
+        if given and isinstance(values.get(section, {}), Mapping):
+            values[section] = {**values.get(section, {}), **given}
     return from_values(values)
 
 

@@ -73,6 +73,8 @@ class AleGame:
     def reset(self, seed: int) -> bytes:
         """Start a game; the seed says how many frames pass before the first decision."""
         self._ale.reset_game()
+        # For a deterministic policy at skip 4 only the number modulo 4 matters in Pong and
+        # Breakout: four different games, however many seeds. Sticky actions give more.
         for _ in range(random.Random(seed).randint(0, _MAX_NOOPS)):
             self._ale.act(0)
         self._decisions = 0

@@ -126,6 +126,9 @@ class App:
             self.agents[name] = self._make_agent(name, game, spaces)
         await self.listener.start(config.server.host, config.server.port)
         self.events.add(f"listening on {self.listener.address}, run {self._run.path}")
+        if not launches:
+            commands = " or ".join(_connect_hints(self.listener.address))
+            self.events.add(f"connect an emulator with: {commands}")
         await asyncio.to_thread(self._fleet.start, self.listener.address, self._token)
         # What exists now stays: the collector need not look at torch's million objects again,
         # which stopped every thread for a tenth of a second.

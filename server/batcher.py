@@ -54,6 +54,9 @@ class Batcher:
         """Take a frame; it is answered when the loop has seen what else arrived."""
         if session.turn == self._turn:
             self.flush()  # faster than lockstep: a batch holds one frame of each client
+        if frame.sequence == session.last_sequence:
+            session.write(session.last_reply)  # sent again, its answer was lost: stored already
+            return
         session.turn = self._turn
         if not self._sessions:
             self._schedule(self.flush)
@@ -144,6 +147,7 @@ class Batcher:
         ]
         for session, reply in zip(sessions, replies, strict=True):
             session.write(reply)
+            session.last_reply = reply
 
     def _note(
         self,

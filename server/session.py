@@ -23,6 +23,7 @@ class Session:
         "id",
         "info",
         "last_index",
+        "last_reply",
         "last_return",
         "last_sequence",
         "lost_s",
@@ -39,6 +40,7 @@ class Session:
         self.turn = -1  # the batcher's turn in which its newest frame was added
         self.last_index = -1  # where the replay holds its newest frame; -1 links to nothing
         self.last_sequence = NO_SEQUENCE
+        self.last_reply = b""  # for a frame that is sent again
         self.frames = 0
         self.sources = [0] * len(Source)  # frames by who chose the action
         self.episodes = 0

@@ -102,7 +102,7 @@ class Snapshot:
     stopping: bool = False
 
 
-RETURN_WINDOW = 100  # episodes
+RETURN_WINDOW = 20  # episodes
 
 
 class Rate:

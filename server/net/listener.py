@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import itertools
 import socket
+import struct
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, cast
 from typing import Protocol as Interface
 
@@ -47,6 +49,8 @@ class Connection(asyncio.Protocol):
         self._transport: asyncio.Transport = cast(asyncio.Transport, None)  # until it is made
         self._on_frame: Callable[[Frame], None] | None = None
         self._on_lost: Callable[[str], None] | None = None
+        self._lost = False
+        self._held = False  # whether frames wait for the next turn
         self._reason = "the connection was lost"
         self.address = ""
         self.opened_s = 0.0
@@ -63,6 +67,8 @@ class Connection(asyncio.Protocol):
         sock = transport.get_extra_info("socket")
         if sock is not None and sock.family in (socket.AF_INET, socket.AF_INET6):
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            # Bounds what the kernel holds for a client that does not read its (tiny) replies.
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _WRITE_LIMIT_BYTES)
         peer = transport.get_extra_info("peername")
         self.address = f"{peer[0]}:{peer[1]}" if peer else "unknown"
         self.opened_s = self.heard_s = self._listener.now_s()
@@ -71,15 +77,41 @@ class Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """Take bytes from the client."""
         self.heard_s = self._now_s()
+        self._work(self._protocol.receive(data))
+
+    def _work(self, events: Iterator[Event]) -> None:
+        """Do what the events ask for, one frame a turn: nobody's flood is another's delay."""
+        fed = False
         try:
-            for event in self._protocol.receive(data):
-                if type(event) is Frame:
-                    self._on_frame(event)  # type: ignore[misc]  # set by the welcome
-                else:
+            for event in events:
+                if type(event) is not Frame:
                     self._control(event)
+                elif fed:
+                    self._hold(itertools.chain([event], events))
+                    return
+                else:
+                    fed = True
+                    self._on_frame(event)  # type: ignore[misc]  # set by the welcome
         except Exception as error:  # the rim of one connection: reported, and it alone is closed
             self._listener.desk.fault(self, error)
             self.close(Error("the server met an error of its own with this connection"))
+
+    def _hold(self, events: Iterator[Event]) -> None:
+        """Leave the rest for the next turn, and read nothing more until it is done."""
+        self._held = True
+        self._transport.pause_reading()
+        asyncio.get_running_loop().call_soon(self._go_on, events)
+
+    def _go_on(self, events: Iterator[Event]) -> None:
+        self._held = False
+        if self._transport.is_closing():
+            return
+        self._work(events)
+        self._read_if_free()
+
+    def _read_if_free(self) -> None:
+        if not self._held and self.stuck_s is None and not self._transport.is_closing():
+            self._transport.resume_reading()
 
     def pause_writing(self) -> None:
         """Stop reading from a client that does not read."""
@@ -89,11 +121,11 @@ class Connection(asyncio.Protocol):
     def resume_writing(self) -> None:
         """Go on: the client reads again."""
         self.stuck_s = None
-        if not self._transport.is_closing():
-            self._transport.resume_reading()
+        self._read_if_free()
 
     def connection_lost(self, error: Exception | None) -> None:
         """End a connection."""
+        self._lost = True
         self._listener.closed(self)
         if self._on_lost is not None:
             self._on_lost(self._reason)
@@ -129,7 +161,14 @@ class Connection(asyncio.Protocol):
         self._transport.write(self._protocol.close(farewell))
         self._transport.close()
         # A client that does not read would keep a closing transport open for ever.
-        asyncio.get_running_loop().call_later(_LINGER_S, self._transport.abort)
+        asyncio.get_running_loop().call_later(_LINGER_S, self._cut)
+
+    def _cut(self) -> None:
+        """End a connection whose last words are not read: no byte of it stays in the kernel."""
+        sock = self._transport.get_extra_info("socket")
+        if not self._lost and sock is not None:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            self._transport.abort()
 
     # --- what a client says besides frames --------------------------------------------------
 
@@ -223,9 +262,9 @@ class Listener:
             if now - connection.opened_s > self._hello_timeout_s:
                 connection.reject(f"no Hello within {self._hello_timeout_s:g} s")
         for connection in list(self._greeted):
-            stuck = connection.stuck_s
-            if stuck is not None and now - stuck > self._client_timeout_s:
-                connection.close(Error(f"replies not read for {self._client_timeout_s:g} s"))
+            if connection.stuck_s is not None:  # we do not read from it either, so it is silent
+                if now - connection.stuck_s > self._client_timeout_s:
+                    connection.close(Error(f"replies not read for {self._client_timeout_s:g} s"))
             elif now - connection.heard_s > self._client_timeout_s:
                 connection.close(Error(f"nothing heard for {self._client_timeout_s:g} s"))
             elif now - max(connection.heard_s, connection.pinged_s) > self._client_timeout_s / 3:

@@ -288,7 +288,8 @@ def unpack(payload: bytes) -> Any:
     try:
         return msgpack.unpackb(payload)
     except (ValueError, TypeError, msgpack.UnpackException) as error:
-        raise MalformedError(f"not a msgpack value: {error or type(error).__name__}") from error
+        reason = str(error) or type(error).__name__
+        raise MalformedError(f"not a msgpack value: {reason}") from error
 
 
 class FrameReader:

@@ -163,6 +163,8 @@ class TrainingThread:
 
 
 def _fulfil(future: Future[Any], function: Callable[[], Any]) -> None:
+    if not future.set_running_or_notify_cancel():
+        return  # whoever asked has given up
     try:
         future.set_result(function())
     except Exception as error:  # carried to whoever asked

@@ -78,9 +78,17 @@ def test_the_same_seed_gives_the_same_episode(view: str) -> None:
     assert trail(one, 5) == trail(other, 5)  # not only the first of a process
 
 
-def test_seeds_give_different_episodes() -> None:
+def test_seeds_give_four_different_episodes_of_breakout() -> None:
     game = AleGame("breakout")
-    assert len({tuple(trail(game, seed)) for seed in range(4)}) > 1
+    assert len({tuple(trail(game, seed)) for seed in range(12)}) == 4
+
+
+def test_sticky_actions_give_as_many_as_there_are_seeds() -> None:
+    trails = set()
+    for seed in range(8):
+        game = AleGame("breakout", seed=seed, repeat_action_probability=0.25)
+        trails.add(tuple(trail(game, 0)))
+    assert len(trails) == 8
 
 
 def test_sticky_actions_follow_the_games_seed() -> None:

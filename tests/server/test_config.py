@@ -1,0 +1,136 @@
+"""Settings: where they come from, and how wrong ones are refused."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+import config
+import main
+
+
+def parsed(*arguments: str, toml: str = "", tmp_path: Path | None = None) -> config.Config:
+    options = main.make_parser().parse_args(list(arguments))
+    base = {}
+    if toml and tmp_path is not None:
+        file = tmp_path / "coinop.toml"
+        file.write_text(toml)
+        base = config.read_toml(file)
+    return config.from_arguments(options, base)
+
+
+def test_the_defaults_are_within_their_own_bounds() -> None:
+    defaults = {
+        section: {f.name: f.default for f in dataclasses.fields(kind)}
+        for section, kind in config.SECTIONS.items()
+    }
+    assert config.from_values(defaults) == config.Config()
+
+
+def test_the_sections_are_those_of_config_and_no_setting_has_two_homes() -> None:
+    assert list(config.SECTIONS) == [f.name for f in dataclasses.fields(config.Config)]
+    names = [f.name for kind in config.SECTIONS.values() for f in dataclasses.fields(kind)]
+    assert len(names) == len(set(names))
+
+
+def test_every_setting_has_a_sentence_and_numbers_have_unit_and_bounds() -> None:
+    for kind in config.SECTIONS.values():
+        for f in dataclasses.fields(kind):
+            assert f.metadata["about"].endswith(".")
+            if isinstance(f.default, int | float) and not isinstance(f.default, bool):
+                assert f.metadata["unit"]
+                assert f.metadata["low"] is not None
+                assert f.metadata["high"] is not None
+
+
+def test_the_command_line_wins_over_the_file_and_the_file_over_the_default(
+    tmp_path: Path,
+) -> None:
+    toml = "[learner]\nbatch_size = 64\ngamma = 0.5\n[fleet]\nlaunch = ['ale:pong=2']\n"
+    got = parsed("--batch-size", "128", toml=toml, tmp_path=tmp_path)
+    assert (got.learner.batch_size, got.learner.gamma) == (128, 0.5)
+    assert got.learner.n_step == config.Config().learner.n_step
+    assert got.fleet.launch == ("ale:pong=2",)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [("250000", 250_000), ("250_000", 250_000), ("250k", 250_000), ("1.5M", 1_500_000)],
+)
+def test_counts_may_be_short(text: str, value: int) -> None:
+    assert parsed("--replay-capacity", text).replay.replay_capacity == value
+
+
+def test_lists_and_flags() -> None:
+    got = parsed(
+        "--hidden-sizes", "64,32", "--no-training", "--launch", "ale:a", "--launch", "ale:b"
+    )
+    assert got.network.hidden_sizes == (64, 32)
+    assert got.trainer.training is False
+    assert got.fleet.launch == ("ale:a", "ale:b")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--batch-size", "0"], "batch_size = 0 is out of range: 1 to 65536"),
+        (["--gamma", "1.5"], "gamma = 1.5 is out of range: 0 to 1"),
+        (["--gamma", "nan"], "gamma = nan is out of range"),
+        (["--port", "99999"], "port = 99999 is out of range: 0 to 65535"),
+        (["--replay-storage", "cloud"], "replay_storage = 'cloud' must be one of file, memory"),
+        (["--hidden-sizes", "64,0"], "hidden_sizes = 0 is out of range"),
+        (["--min-replay", "900k"], "min_replay = 900000 must be at most half of"),
+    ],
+)
+def test_a_wrong_value_is_refused_with_name_value_and_bounds(
+    arguments: list[str], words: str
+) -> None:
+    with pytest.raises(config.ConfigError, match=words):
+        parsed(*arguments)
+
+
+@pytest.mark.parametrize(
+    ("toml", "words"),
+    [
+        (
+            "[learner]\nbatchsize = 1",
+            "unknown setting 'batchsize' in .learner.; did you mean 'batch_size'",
+        ),
+        ("[lerner]\nbatch_size = 1", "unknown section .lerner.; did you mean 'learner'"),
+        ("[learner]\nbatch_size = '64'", "batch_size = '64' must be a whole number"),
+        ("[learner]\nbatch_size = 64.5", "batch_size = 64.5 must be a whole number"),
+        ("[learner]\nbatch_size = true", "batch_size = True must be a whole number"),
+        ("[trainer]\ntraining = 1", "training = 1 must be true or false"),
+        ("[network]\nhidden_sizes = 64", "hidden_sizes = 64 must be a list"),
+        ("learner = 3", "learner"),
+        ("[learner", "is not valid TOML"),
+    ],
+)
+def test_a_wrong_file_is_refused_by_name(tmp_path: Path, toml: str, words: str) -> None:
+    with pytest.raises(config.ConfigError, match=words):
+        parsed(toml=toml, tmp_path=tmp_path)
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(config.ConfigError, match=r"cannot read the config file .*none\.toml"):
+        config.read_toml(tmp_path / "none.toml")
+
+
+def test_help_teaches_every_setting(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main.make_parser().parse_args(["--help"])
+    shown = " ".join(capsys.readouterr().out.split())
+    for kind in config.SECTIONS.values():
+        for f in dataclasses.fields(kind):
+            assert f"--{f.name.replace('_', '-')}" in shown
+            assert f.metadata["about"] in shown
+    assert "(default: 256 transitions)" in shown
+    assert "examples:" in shown
+
+
+def test_an_unknown_option_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main.make_parser().parse_args(["--batch-sise", "3"])
+    assert "--batch-sise" in capsys.readouterr().err

@@ -1,0 +1,199 @@
+"""The training thread: when it trains, when it rests, and how it dies."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from server.controls import Controls
+from server.learn.learner import Learner, Report
+from server.learn.replay import Frames, Layout, Replay
+from server.train.thread import TrainerState, TrainingThread
+
+BATCH = 10
+
+
+class CountingLearner:
+    """Counts instead of learning; everything else of the thread is real."""
+
+    def __init__(self) -> None:
+        self.report = Report()
+        self.broken: Exception | None = None
+        self.empty = False
+        self.calls = 0
+        self.threads: set[int] = set()
+
+    def train(self) -> bool:
+        self.calls += 1
+        self.threads.add(threading.get_ident())
+        if self.broken is not None:
+            raise self.broken
+        if self.empty:
+            return False
+        report = self.report
+        self.report = replace(
+            report, steps=report.steps + 1, transitions=report.transitions + BATCH
+        )
+        time.sleep(0.0005)  # as a real step does, let others run
+        return True
+
+
+class Stage:
+    """A trainer with all that it needs, and a hand to feed it."""
+
+    def __init__(self, *, min_replay: int = 20, ratio: float = 0.0, training: bool = True) -> None:
+        self.learner = CountingLearner()
+        self.replay = Replay.in_memory(Layout(4096, "uint8", 1, 1, 0))
+        self.deaths: list[BaseException] = []
+        self.trainer = TrainingThread(
+            name="test",
+            learner=self.learner,  # type: ignore[arg-type]
+            replay=self.replay,
+            min_replay=min_replay,
+            max_replay_ratio=ratio,
+            controls=Controls(training=training),
+            on_death=self.deaths.append,
+        )
+        self.trainer.start()
+
+    def feed(self, count: int) -> None:
+        for _ in range(count):
+            nothing = np.zeros((1, 1), np.uint8)
+            self.replay.append(
+                Frames(nothing, nothing, nothing[:, :0], [0.0], [0], nothing[0], 0, [-1])
+            )
+            self.trainer.frames_arrived(self.replay.head)
+
+
+@pytest.fixture
+def stages() -> Iterator[Callable[..., Stage]]:
+    made: list[Stage] = []
+
+    def make(**settings: object) -> Stage:
+        made.append(Stage(**settings))  # type: ignore[arg-type]
+        return made[-1]
+
+    yield make
+    for stage in made:
+        assert stage.trainer.stop(5.0)
+
+
+def until(holds: Callable[[], bool]) -> None:
+    """Wait for something that must come to pass."""
+    deadline = time.monotonic() + 10
+    while not holds():
+        assert time.monotonic() < deadline, "it did not come to pass"
+        time.sleep(0.002)
+
+
+def rests(stage: Stage) -> bool:
+    """Say whether the thread does nothing at all: it sleeps, it does not poll."""
+    calls = stage.learner.calls
+    time.sleep(0.05)
+    return stage.learner.calls == calls
+
+
+def test_it_waits_for_enough_frames_and_then_trains(stages: Callable[..., Stage]) -> None:
+    stage = stages(min_replay=20)
+    stage.feed(19)
+    assert rests(stage)
+    assert stage.learner.calls == 0
+    assert stage.trainer.state is TrainerState.COLLECTING
+    stage.feed(1)
+    until(lambda: stage.learner.report.steps > 3)
+    assert stage.trainer.state is TrainerState.TRAINING
+
+
+def test_one_thread_and_not_ours(stages: Callable[..., Stage]) -> None:
+    stage = stages(min_replay=2)
+    stage.feed(2)
+    until(lambda: stage.learner.calls > 10)
+    assert len(stage.learner.threads) == 1
+    assert threading.get_ident() not in stage.learner.threads
+
+
+def test_the_switch(stages: Callable[..., Stage]) -> None:
+    stage = stages(min_replay=2, training=False)
+    stage.feed(50)
+    assert rests(stage)
+    assert stage.trainer.state is TrainerState.PAUSED
+    stage.trainer.set_controls(Controls(training=True))
+    until(lambda: stage.learner.report.steps > 3)
+    stage.trainer.set_controls(Controls(training=False))
+    until(lambda: rests(stage))
+    assert stage.trainer.state is TrainerState.PAUSED
+
+
+def test_the_replay_ratio_bounds_it_exactly(stages: Callable[..., Stage]) -> None:
+    stage = stages(min_replay=20, ratio=2.0)
+    stage.feed(20)
+    # A sample of 10 transitions is allowed as long as all before it are paid for by frames.
+    until(lambda: stage.learner.report.transitions == BATCH and rests(stage))
+    assert stage.trainer.state is TrainerState.LIMITED
+    stage.feed(50)
+    until(lambda: stage.learner.report.transitions >= 100 and rests(stage))
+    assert stage.learner.report.transitions == 2 * 50 + BATCH
+
+
+def test_a_replay_without_transitions_is_not_polled(stages: Callable[..., Stage]) -> None:
+    stage = stages(min_replay=2)
+    stage.learner.empty = True
+    stage.feed(10)
+    until(lambda: stage.learner.calls >= 1 and rests(stage))
+    assert stage.trainer.state is TrainerState.COLLECTING
+    stage.learner.empty = False
+    stage.feed(200)
+    until(lambda: stage.learner.report.steps > 3)
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_calls_are_carried_out_by_the_owner(stages: Callable[..., Stage], training: bool) -> None:
+    stage = stages(min_replay=2, training=training)
+    stage.feed(5)
+    owner = stage.trainer.call(threading.get_ident).result(5)
+    assert owner != threading.get_ident()
+    with pytest.raises(KeyError, match="missing"):
+        stage.trainer.call(lambda: {}["missing"]).result(5)
+
+
+def test_a_caller_that_gave_up_does_not_kill_the_trainer(stages: Callable[..., Stage]) -> None:
+    stage = stages(min_replay=2)
+    blocked, go = threading.Event(), threading.Event()
+    stage.trainer.call(lambda: (blocked.set(), go.wait(5)))
+    assert blocked.wait(5)
+    given_up = stage.trainer.call(lambda: "too late")
+    assert given_up.cancel()
+    go.set()
+    assert stage.trainer.call(lambda: "alive").result(5) == "alive"
+    assert stage.deaths == []
+
+
+def test_a_death_is_reported_and_calls_still_work(stages: Callable[..., Stage]) -> None:
+    stage = stages(min_replay=2)
+    stage.learner.broken = ArithmeticError("broken for the test")
+    stage.feed(5)
+    until(lambda: bool(stage.deaths))
+    assert stage.deaths == [stage.learner.broken]
+    assert stage.trainer.error is stage.learner.broken
+    assert stage.trainer.state is TrainerState.DEAD
+    until(lambda: not stage.trainer._thread.is_alive())
+    assert stage.trainer.call(lambda: "state").result(5) == "state"
+
+
+def test_many_wake_ups_and_none_is_lost(stages: Callable[..., Stage]) -> None:
+    """Every frame pays for one sample: if a wake-up were lost, the last would stay away."""
+    stage = stages(min_replay=2, ratio=float(BATCH))
+    stage.feed(2)
+    until(lambda: stage.learner.report.steps == 1)
+    for number in range(300):
+        stage.feed(1)
+        until(lambda number=number: stage.learner.report.steps == number + 2)  # type: ignore[misc]
+
+
+def test_a_learner_fits_the_thread() -> None:
+    assert {"train", "report"} <= set(dir(Learner)) | set(Learner.__init__.__code__.co_names)
