@@ -104,6 +104,7 @@ class Connection(asyncio.Protocol):
 
     def _go_on(self, events: Iterator[Event]) -> None:
         self._held = False
+        self.heard_s = self._now_s()
         if self._transport.is_closing():
             return
         self._work(events)
