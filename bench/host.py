@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import sys
 import tempfile
 from collections.abc import AsyncIterator
 from typing import Any
 
-import torch
-
 import config
 from server.agent import Agent
-from server.app import App
+from server.app import App, prepare_process
 
 _AGENT = "bench"
 
@@ -21,7 +18,6 @@ _AGENT = "bench"
 @contextlib.asynccontextmanager
 async def server(**settings: dict[str, Any]) -> AsyncIterator[App]:
     """Run a server in a directory that is thrown away; settings are given by section."""
-    torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as directory:
         values: dict[str, dict[str, Any]] = {
             "server": {"port": 0},
@@ -29,7 +25,7 @@ async def server(**settings: dict[str, Any]) -> AsyncIterator[App]:
             **settings,
         }
         built = config.from_values(values)
-        sys.setswitchinterval(built.trainer.switch_interval_s)
+        prepare_process(built)
         app = App(built)
         await app.startup()
         try:

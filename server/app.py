@@ -26,7 +26,7 @@ from server.agent import Agent, Schedules
 from server.console import plain
 from server.console.dashboard import Dashboard
 from server.console.hotkeys import command_for
-from server.console.keyboard import Keyboard, read_keys
+from server.console.keyboard import Keyboard, open_anew, read_keys
 from server.controls import Command, Controls
 from server.fleet import Fleet, FleetError
 from server.learn import checkpoint as checkpoints
@@ -66,6 +66,8 @@ class App:
         self._tasks: list[asyncio.Task[None]] = []
         self._saving = asyncio.Lock()
         self._dashboard: Dashboard | None = None
+        self._keyboard: Keyboard | None = None
+        self._fleet: Fleet | None = None
         self.events = EventLog()
         self.agents: dict[str, Agent] = {}
         self.lobby = Lobby(
@@ -360,15 +362,18 @@ class App:
         if not sys.stdin.isatty():
             yield
             return
-        descriptor = sys.stdin.fileno()
+        descriptor = open_anew(sys.stdin.fileno())
         loop = asyncio.get_running_loop()
-        with Keyboard(descriptor) as keyboard:
-            self._keyboard = keyboard
-            loop.add_reader(descriptor, self._read_keys, descriptor)
-            try:
-                yield
-            finally:
-                loop.remove_reader(descriptor)
+        try:
+            with Keyboard(descriptor) as keyboard:
+                self._keyboard = keyboard
+                loop.add_reader(descriptor, self._read_keys, descriptor)
+                try:
+                    yield
+                finally:
+                    loop.remove_reader(descriptor)
+        finally:
+            os.close(descriptor)
 
     def _read_keys(self, descriptor: int) -> None:
         try:
@@ -406,13 +411,14 @@ class App:
             return
         if self._dashboard is not None:
             self._dashboard.stop()
+        if self._keyboard is not None:
             self._keyboard.restore()
         self._fleet_stop()
         print("coinop: forced to stop; what was not saved is lost", file=sys.stderr, flush=True)
         os._exit(_FORCED)
 
     def _fleet_stop(self) -> None:
-        if hasattr(self, "_fleet"):
+        if self._fleet is not None:
             self._fleet.stop()
 
     # --- tasks ------------------------------------------------------------------------------
@@ -436,14 +442,19 @@ class App:
 
 def serve(config: Config, *, token: str) -> int:
     """Run the server until it ends; give the process's exit code."""
-    torch.set_num_threads(1)
-    sys.setswitchinterval(config.trainer.switch_interval_s)
+    prepare_process(config)
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
         try:
             return runner.run(_run(config, token))
         except STARTUP_ERRORS as error:
             print(f"coinop: {error}", file=sys.stderr)
             return 2
+
+
+def prepare_process(config: Config) -> None:
+    """Set what holds for the whole process: one torch thread, quick hand-over of Python's lock."""
+    torch.set_num_threads(1)
+    sys.setswitchinterval(config.trainer.switch_interval_s)
 
 
 async def _run(config: Config, token: str) -> int:

@@ -59,6 +59,15 @@ class Keyboard:
             termios.tcsetattr(self._fd, termios.TCSANOW, saved)
 
 
+def open_anew(fd: int) -> int:
+    """Open the terminal behind a descriptor once more; give the new descriptor.
+
+    An event loop makes what it watches non-blocking. On the descriptor that we share with the
+    shell, and with our own output, that would outlive us.
+    """
+    return os.open(os.ttyname(fd), os.O_RDONLY | os.O_NOCTTY | os.O_CLOEXEC)
+
+
 def read_keys(fd: int) -> list[str]:
     """Read the keys pressed so far, without waiting; raise EOFError once the terminal is gone."""
     # Not O_NONBLOCK: the flag would be shared with stdout and with the shell.

@@ -26,6 +26,14 @@ def fit(text: str, width: int, *, right: bool = False) -> str:
     return " " * missing + text if right else text + " " * missing
 
 
+def squeeze(text: str, width: int) -> str:
+    """Pad the text to the width, or cut it in its middle: both ends of a name tell it apart."""
+    if cell_len(text) <= width or width < 3:
+        return fit(text, width)
+    tail = width // 2
+    return fit(set_cell_size(text, width - tail - 1) + "…" + text[-tail:], width)
+
+
 def words(*pieces: tuple[str, Style], gap: int = 3) -> Line:
     """Put pieces of text next to each other; empty ones take no room."""
     line: Line = []

@@ -8,7 +8,7 @@ from rich.segment import Segment
 from rich.style import Style
 
 from server.console import figures, theme
-from server.console.line import Line, stacked_bar
+from server.console.line import Line, squeeze, stacked_bar
 from server.console.table import Column, fitted
 from server.stats import AgentView, ClientView
 
@@ -38,6 +38,10 @@ def _seen_style(view: ClientView) -> Style:
     return theme.CAUTION if view.seen_s < _LOST_S else theme.BAD
 
 
+def _name(view: ClientView, width: int) -> Line:
+    return [Segment(squeeze(figures.clean(view.name), width), theme.PLAIN)]
+
+
 def _mix(view: ClientView, width: int) -> Line:
     rest = 1.0 - view.policy_share - view.expert_share
     shares = (
@@ -60,7 +64,7 @@ def _info(view: ClientView, width: int) -> Line:
 
 
 _CLIENT_COLUMNS: tuple[Column[ClientView], ...] = (
-    Column("client", 11, lambda view: figures.clean(view.name), grow=13, right=False),
+    Column("client", 11, lambda _: "", grow=13, right=False, draw=_name),
     Column("game", 9, lambda view: figures.clean(view.game), grow=7, right=False, from_width=46),
     Column("frames/s", 8, lambda view: figures.rate(view.frames_per_s), lambda _: theme.STRONG),
     Column("episode", 7, lambda view: figures.count(view.episodes), from_width=54),

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import itertools
 import socket
 import struct
 import time
@@ -79,35 +78,37 @@ class Connection(asyncio.Protocol):
         self.heard_s = self._now_s()
         self._work(self._protocol.receive(data))
 
-    def _work(self, events: Iterator[Event]) -> None:
+    def _work(self, events: Iterator[Event], waiting: Frame | None = None) -> None:
         """Do what the events ask for, one frame a turn: nobody's flood is another's delay."""
-        fed = False
+        frame = waiting
         try:
+            if frame is not None:
+                self._on_frame(frame)  # type: ignore[misc]  # set by the welcome
             for event in events:
                 if type(event) is not Frame:
                     self._control(event)
-                elif fed:
-                    self._hold(itertools.chain([event], events))
-                    return
+                elif frame is None:
+                    frame = event
+                    self._on_frame(frame)  # type: ignore[misc]
                 else:
-                    fed = True
-                    self._on_frame(event)  # type: ignore[misc]  # set by the welcome
+                    self._hold(events, event)
+                    return
         except Exception as error:  # the rim of one connection: reported, and it alone is closed
             self._listener.desk.fault(self, error)
             self.close(Error("the server met an error of its own with this connection"))
 
-    def _hold(self, events: Iterator[Event]) -> None:
+    def _hold(self, events: Iterator[Event], waiting: Frame) -> None:
         """Leave the rest for the next turn, and read nothing more until it is done."""
         self._held = True
         self._transport.pause_reading()
-        asyncio.get_running_loop().call_soon(self._go_on, events)
+        asyncio.get_running_loop().call_soon(self._go_on, events, waiting)
 
-    def _go_on(self, events: Iterator[Event]) -> None:
+    def _go_on(self, events: Iterator[Event], waiting: Frame) -> None:
         self._held = False
         self.heard_s = self._now_s()
         if self._transport.is_closing():
             return
-        self._work(events)
+        self._work(events, waiting)
         self._read_if_free()
 
     def _read_if_free(self) -> None:

@@ -116,12 +116,13 @@ def test_another_protocol_version(bad: Client) -> None:
 
 def test_a_client_that_stops_reading(server: Server, good: Steady, playing: Client) -> None:
     playing.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-    playing.socket.settimeout(5)
+    playing.socket.settimeout(2)
     with pytest.raises((TimeoutError, ConnectionError)):
         for _ in range(1_000_000):  # bounded by the server, which stops reading from us
             playing.frame()
     good.plays_on(50)
-    server.wait_for("left: replies not read for 2 s")
+    # Which of the two it is depends on whether the kernel still lets its frames through.
+    server.wait_for("left: (replies not read|nothing heard) for 2 s")
 
 
 def test_a_client_that_floods_gets_every_answer_and_delays_nobody(

@@ -1,0 +1,73 @@
+# Coinop: `make` alone lists the targets. Everything happens in .venv, which is made when needed.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+GAME ?= pong
+EMULATORS ?= 2
+ARGS ?=
+PIP_ARGS ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help install run test check format docs screenshot bench clean
+
+help: ## list the targets
+	@echo "Coinop: train agents on games that run in emulators"
+	@echo
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):[^#]*## /  make \1|/' | column -t -s '|' 2>/dev/null \
+		|| grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST)
+	@echo
+	@echo '  make run GAME=breakout EMULATORS=4 ARGS="--run breakout --batch-size 512"'
+
+install: $(VENV)/.installed ## make the virtual environment and install what `make run` needs
+
+run: $(VENV)/.installed ## start the server, its dashboard and EMULATORS (2) emulators playing GAME (pong)
+	@$(BIN)/python main.py --launch ale:$(GAME)=$(EMULATORS) $(ARGS)
+
+test: $(VENV)/.installed-dev ## run all tests (ARGS go to pytest)
+	@$(BIN)/python -m pytest $(ARGS)
+
+check: $(VENV)/.installed-dev ## formatting, lint, types, import rules, tests
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/python -m pytest
+
+format: $(VENV)/.installed-dev ## format the code and fix what lint can fix
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+docs: $(VENV)/.installed ## write the pages that come from the code
+	$(BIN)/python -m docs.generate
+
+screenshot: $(VENV)/.installed ## draw docs/dashboard.svg from a live run of SECONDS (60)
+	$(BIN)/python -m docs.screenshot $(SECONDS)
+
+bench: $(VENV)/.installed ## measure this machine (python -m bench --help has more)
+	$(BIN)/python -m bench serve
+	$(BIN)/python -m bench hold
+
+clean: ## remove the virtual environment and caches; runs/ stays
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(VENV)/.made:
+	@command -v $(PYTHON) >/dev/null || { echo "Coinop needs Python 3.11 or newer as $(PYTHON); try make PYTHON=python3.12"; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+		|| { echo "Coinop needs Python 3.11 or newer, $(PYTHON) is older; try make PYTHON=python3.12"; exit 1; }
+	@echo "making the virtual environment in $(VENV)"
+	@$(PYTHON) -m venv $(VENV)
+	@touch $@
+
+$(VENV)/.installed: $(VENV)/.made requirements.txt
+	@echo "installing what Coinop needs; torch is large, so the first time takes a minute or more"
+	@$(BIN)/pip install --disable-pip-version-check --progress-bar on $(PIP_ARGS) -r requirements.txt \
+		| grep -vE '^(Requirement already|Looking in)' || true
+	@$(BIN)/python -c 'import torch, numpy, msgpack, rich, safetensors, gymnasium, ale_py'
+	@touch $@
+
+$(VENV)/.installed-dev: $(VENV)/.installed requirements-dev.txt
+	@echo "installing the tools of the tests"
+	@$(BIN)/pip install --disable-pip-version-check -q $(PIP_ARGS) -r requirements-dev.txt
+	@touch $@

@@ -1,0 +1,47 @@
+"""What is documented is generated or checked."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from docs import generate
+from server.stats import AgentView, ClientView, Snapshot
+
+ROOT = Path(__file__).parents[2]
+PAGES = [*sorted((ROOT / "docs").glob("*.md")), ROOT / "README.md"]
+
+
+@pytest.mark.parametrize("path", sorted(generate.pages()), ids=lambda path: path.name)
+def test_generated_pages_are_up_to_date(path: Path) -> None:
+    assert path.read_text() == generate.pages()[path], "run `make docs`"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: path.name)
+def test_links_between_pages_lead_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", page.read_text()):
+        if not target.startswith("http"):
+            assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+def test_every_figure_on_the_screen_is_defined() -> None:
+    text = (ROOT / "docs" / "metrics.md").read_text()
+    for view in (Snapshot, AgentView, ClientView):
+        for field in dataclasses.fields(view):
+            assert f"`{field.name}`" in text, f"docs/metrics.md does not define {field.name}"
+
+
+def test_every_make_target_in_the_readme_exists() -> None:
+    makefile = (ROOT / "Makefile").read_text()
+    for target in re.findall(r"make ([a-z]+)", (ROOT / "README.md").read_text()):
+        assert re.search(rf"^{target}:", makefile, re.MULTILINE), target
+
+
+def test_make_alone_lists_the_targets() -> None:
+    shown = subprocess.run(["make"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    for target in ("install", "run", "test", "check", "bench", "docs", "screenshot"):
+        assert f"make {target}" in shown

@@ -1,0 +1,230 @@
+"""The listener's clocks and back-pressure, on real sockets in one loop."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable
+from typing import ClassVar
+
+import pytest
+
+from server.net import wire
+from server.net.listener import Connection, Listener, ListenError, is_loopback
+from server.net.wire import Frame, Hello, Welcome
+from server.spaces import Actions, Discrete, Observation, Spaces
+
+SPACES = Spaces(Observation("uint8", (4,)), Actions((Discrete("stick", 3),), ()), ("score",))
+
+
+class Desk:
+    """Welcomes everyone and notes what happens."""
+
+    def __init__(self) -> None:
+        self.connections: list[Connection] = []
+        self.frames: list[Frame] = []
+        self.lost: list[str] = []
+        self.faults: list[Exception] = []
+        self.broken = False
+
+    def greet(self, connection: Connection, hello: Hello) -> None:
+        if self.broken:
+            raise RuntimeError("broken for the test")
+        self.connections.append(connection)
+        connection.welcome(
+            Welcome("s", 1.0, 1000), hello.spaces, self.frames.append, self.lost.append
+        )
+
+    def fault(self, connection: Connection, error: Exception) -> None:
+        self.faults.append(error)
+
+
+def on_loop(test: Callable[[Desk, Listener], Awaitable[None]]) -> None:
+    """Run a test beside a listener whose clock the test may turn."""
+
+    async def run() -> None:
+        desk = Desk()
+        listener = Listener(
+            desk=desk,
+            max_message_bytes=2000,
+            max_silent=3,
+            hello_timeout_s=5.0,
+            client_timeout_s=6.0,
+        )
+        await listener.start("127.0.0.1", 0)
+        try:
+            await test(desk, listener)
+        finally:
+            await listener.close("done")
+            while Peer.opened:
+                writer = Peer.opened.pop().writer
+                writer.close()
+                with contextlib.suppress(OSError):
+                    await writer.wait_closed()
+
+    asyncio.run(run())
+
+
+class Peer:
+    """The other side."""
+
+    opened: ClassVar[list[Peer]] = []
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        Peer.opened.append(self)
+        self.reader, self.writer = reader, writer
+
+    @classmethod
+    async def connect(cls, listener: Listener, *, hello: bool = True) -> Peer:
+        peer = cls(*await asyncio.open_connection("127.0.0.1", listener.port))
+        if hello:
+            peer.writer.write(wire.encode(Hello("t", "1", "g", "g", SPACES)))
+            assert isinstance(await peer.receive(), Welcome)
+        else:
+            await asyncio.sleep(0.01)
+        return peer
+
+    async def receive(self) -> object:
+        header = await self.reader.read(4)
+        if not header:
+            return None
+        return wire.read_control(
+            wire.unpack(await self.reader.readexactly(int.from_bytes(header, "little")))
+        )
+
+
+def turn_clock(listener: Listener, seconds: float) -> None:
+    """Let time pass for the listener."""
+    now = listener.now_s
+    listener.now_s = lambda: now() + seconds
+    listener.mind_clocks()
+
+
+def test_who_never_says_hello_is_told_and_closed() -> None:
+    async def test(desk: Desk, listener: Listener) -> None:
+        peer = await Peer.connect(listener, hello=False)
+        turn_clock(listener, 4.9)
+        turn_clock(listener, 0.2)
+        assert await peer.receive() == wire.Reject("no Hello within 5 s")
+        assert await peer.receive() is None
+
+    on_loop(test)
+
+
+def test_the_oldest_silent_connection_makes_room() -> None:
+    async def test(desk: Desk, listener: Listener) -> None:
+        peers = [await Peer.connect(listener, hello=False) for _ in range(4)]
+        told = await peers[0].receive()
+        assert told == wire.Reject("too many connections that say nothing")
+
+    on_loop(test)
+
+
+def test_an_idle_client_is_pinged_then_closed() -> None:
+    async def test(desk: Desk, listener: Listener) -> None:
+        peer = await Peer.connect(listener)
+        turn_clock(listener, 2.1)
+        assert await peer.receive() == wire.Ping()
+        turn_clock(listener, 4.0)
+        assert await peer.receive() == wire.Error("nothing heard for 6 s")
+        assert await peer.receive() is None
+        await asyncio.sleep(0.01)
+        assert desk.lost == ["nothing heard for 6 s"]
+
+    on_loop(test)
+
+
+def test_a_ping_is_answered_and_a_bye_ends() -> None:
+    async def test(desk: Desk, listener: Listener) -> None:
+        peer = await Peer.connect(listener)
+        peer.writer.write(wire.encode(wire.Ping()) + wire.encode(wire.Bye("home")))
+        assert await peer.receive() == wire.Pong()
+        assert await peer.receive() is None
+        assert desk.lost == ["home"]
+
+    on_loop(test)
+
+
+def test_who_does_not_read_is_not_read_from_and_then_closed() -> None:
+    async def test(desk: Desk, listener: Listener) -> None:
+        await Peer.connect(listener)
+        (connection,) = desk.connections
+        for _ in range(2000):  # more than the kernel and both sides' buffers hold
+            connection.write(bytes(10_000))
+        assert connection.stuck_s is not None
+        assert not connection._transport.is_reading()
+        turn_clock(listener, 6.1)
+        assert desk.lost == []
+        await asyncio.sleep(2.2)  # the time that its last message has
+        assert desk.lost == ["replies not read for 6 s"]
+
+    on_loop(test)
+
+
+def test_who_reads_again_goes_on() -> None:
+    async def test(desk: Desk, listener: Listener) -> None:
+        peer = await Peer.connect(listener)
+        (connection,) = desk.connections
+        sent = 0
+        while connection.stuck_s is None:
+            connection.write(bytes(10_000))
+            sent += 10_000
+        await peer.reader.readexactly(sent)
+        await asyncio.sleep(0.05)
+        assert connection.stuck_s is None
+        assert connection._transport.is_reading()
+        peer.writer.write(wire.encode_frame(Frame(0, 0, [0.0], bytes(4))))
+        await asyncio.sleep(0.05)
+        assert [frame.sequence for frame in desk.frames] == [0]
+
+    on_loop(test)
+
+
+def test_many_frames_at_once_are_taken_one_a_turn() -> None:
+    async def test(desk: Desk, listener: Listener) -> None:
+        peer = await Peer.connect(listener)
+        other = await Peer.connect(listener)
+        frames = [wire.encode_frame(Frame(n, 0, [0.0], bytes(4))) for n in range(50)]
+        peer.writer.write(b"".join(frames))
+        other.writer.write(wire.encode_frame(Frame(1000, 0, [0.0], bytes(4))))
+        while len(desk.frames) < 51:
+            await asyncio.sleep(0.001)
+        order = [frame.sequence for frame in desk.frames]
+        assert [n for n in order if n < 1000] == list(range(50))
+        assert order.index(1000) < 10
+
+    on_loop(test)
+
+
+def test_an_error_of_ours_closes_one_connection_and_is_reported() -> None:
+    async def test(desk: Desk, listener: Listener) -> None:
+        other = await Peer.connect(listener)
+        desk.broken = True
+        peer = await Peer.connect(listener, hello=False)
+        peer.writer.write(wire.encode(Hello("t", "1", "g", "g", SPACES)))
+        told = await peer.receive()
+        assert isinstance(told, wire.Error)
+        assert "an error of its own" in told.reason
+        assert [str(error) for error in desk.faults] == ["broken for the test"]
+        other.writer.write(wire.encode(wire.Ping()))
+        assert await other.receive() == wire.Pong()
+
+    on_loop(test)
+
+
+def test_a_port_in_use_is_named() -> None:
+    async def test(desk: Desk, listener: Listener) -> None:
+        second = Listener(
+            desk=desk, max_message_bytes=9, max_silent=1, hello_timeout_s=1, client_timeout_s=1
+        )
+        with pytest.raises(ListenError, match=f"port {listener.port} on 127.0.0.1 is in use"):
+            await second.start("127.0.0.1", listener.port)
+
+    on_loop(test)
+
+
+@pytest.mark.parametrize(
+    ("host", "loopback"), [("127.0.0.1", True), ("::1", True), ("0.0.0.0", False), ("", False)]
+)
+def test_what_counts_as_loopback(host: str, loopback: bool) -> None:
+    assert is_loopback(host) is loopback

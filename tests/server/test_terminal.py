@@ -1,0 +1,110 @@
+"""The dashboard in a real terminal: tmux shows it, keys steer it, the screen is left clean."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from live import PATIENCE_S, ROOT
+
+pytestmark = pytest.mark.skipif(shutil.which("tmux") is None, reason="tmux is not installed")
+
+
+class Terminal:
+    """A tmux session of its own, 100 by 30, with a shell in it."""
+
+    def __init__(self, socket: Path) -> None:
+        self._socket = socket
+        self._tmux("new-session", "-d", "-x", "100", "-y", "30", "env PS1='ready> ' sh")
+        self.wait_for("ready>")
+
+    def _tmux(self, *arguments: str) -> str:
+        command = ["tmux", "-S", str(self._socket), "-f", "/dev/null", *arguments]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+    def type(self, text: str) -> None:
+        self._tmux("send-keys", "-l", text)
+
+    def press(self, key: str) -> None:
+        self._tmux("send-keys", key)
+
+    def screen(self) -> str:
+        return self._tmux("capture-pane", "-p")
+
+    def wait_for(self, *words: str) -> str:
+        deadline = time.monotonic() + PATIENCE_S
+        while not all(word in (shown := self.screen()) for word in words):
+            assert time.monotonic() < deadline, f"{words} not in:\n{shown}"
+            time.sleep(0.05)
+        return shown
+
+    def resize(self, width: int, height: int) -> None:
+        self._tmux("resize-window", "-x", str(width), "-y", str(height))
+
+    def end(self) -> None:
+        subprocess.run(
+            ["tmux", "-S", str(self._socket), "kill-server"], capture_output=True, check=False
+        )
+
+
+@pytest.fixture
+def terminal(tmp_path: Path) -> Iterator[Terminal]:
+    running = Terminal(tmp_path / "tmux")
+    yield running
+    running.end()
+
+
+def command(tmp_path: Path, *options: str) -> str:
+    parts = [sys.executable, "main.py", "--runs-dir", str(tmp_path / "runs"), "--port", "0"]
+    parts += ["--hidden-sizes", "16", "--replay-capacity", "20000", *options]
+    return f"cd {ROOT} && {' '.join(parts)}; echo code=$?"
+
+
+def test_the_dashboard_lives_in_a_real_terminal(terminal: Terminal, tmp_path: Path) -> None:
+    terminal.type(command(tmp_path, "--launch gym:CartPole-v1=2 --min-replay 500"))
+    terminal.press("Enter")
+    terminal.wait_for("Coinop", "CartPole-v1", "e-v1-1", "e-v1-2")  # both ends of long names
+    terminal.wait_for("training")
+    terminal.type("t")
+    terminal.wait_for("training on → off", "paused")
+    terminal.type("t")
+    terminal.wait_for("training off → on")
+    terminal.type("o")
+    terminal.wait_for("epsilon natural →")
+    terminal.type("?")
+    terminal.wait_for("Give epsilon back to its schedule.")
+    terminal.type("?")
+    terminal.type("s")
+    terminal.wait_for("saved")
+    terminal.press("Up")  # an arrow is three bytes and no command
+    terminal.resize(80, 24)
+    shown = terminal.wait_for("Coinop", "-v1-1", "quit")
+    assert len(shown.splitlines()) <= 24
+    terminal.type("q")
+    shown = terminal.wait_for("code=0")
+    assert "quit" not in shown  # the dashboard is gone
+    terminal.type("echo still-a-shell")
+    terminal.press("Enter")
+    shown = terminal.wait_for("\nstill-a-shell")
+    assert "ready> echo still-a-shell" in shown  # the terminal echoes again
+
+
+def test_ctrl_c_and_an_empty_server(terminal: Terminal, tmp_path: Path) -> None:
+    terminal.type(command(tmp_path))
+    terminal.press("Enter")
+    terminal.wait_for("python -m client_py --ale pong --server 127.0.0.1:")
+    terminal.press("C-c")
+    terminal.wait_for("code=0")
+    terminal.type("stty -a | grep -c ' echo '")
+    terminal.press("Enter")
+    terminal.wait_for("\n1")
+
+
+def test_tmux_is_there_where_it_must_be() -> None:
+    assert shutil.which("tmux") or not os.environ.get("CI")
