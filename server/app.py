@@ -67,7 +67,11 @@ class App:
         self._saving = asyncio.Lock()
         self._dashboard: Dashboard | None = None
         self._keyboard: Keyboard | None = None
-        self._fleet: Fleet | None = None
+        self._fleet = Fleet(
+            [fleet_module.parse(text) for text in config.fleet.launch],
+            seed=config.run.seed,
+            niceness=config.fleet.niceness,
+        )
         self.events = EventLog()
         self.agents: dict[str, Agent] = {}
         self.lobby = Lobby(
@@ -99,7 +103,7 @@ class App:
                     await self._stop.wait()
                     await self.shutdown()
             finally:
-                self._fleet_stop()
+                self._fleet.stop()
         for failure in self._failures:
             print(f"coinop: {failure}", file=sys.stderr)
         return 1 if self._failures else 0
@@ -112,15 +116,8 @@ class App:
                 f"host = {config.server.host!r} can be reached from other machines, so a token is "
                 "needed: set COINOP_TOKEN or --token-file, or use --host 127.0.0.1"
             )
-        launches = [fleet_module.parse(text) for text in config.fleet.launch]
         asyncio.get_running_loop().set_exception_handler(self._loop_error)
         self._run = Run.open(Path(config.run.runs_dir), config.run.run, fresh=config.run.fresh)
-        self._fleet = Fleet(
-            launches,
-            logs=self._run.path / "logs",
-            seed=config.run.seed,
-            niceness=config.fleet.niceness,
-        )
         self._run.write_settings(_described(config))
         # Now, not when the first client waits: it takes seconds.
         await asyncio.to_thread(Learner.warm_up)
@@ -128,10 +125,12 @@ class App:
             self.agents[name] = self._make_agent(name, game, spaces)
         await self.listener.start(config.server.host, config.server.port)
         self.events.add(f"listening on {self.listener.address}, run {self._run.path}")
-        if not launches:
+        if not config.fleet.launch:
             commands = " or ".join(_connect_hints(self.listener.address))
             self.events.add(f"connect an emulator with: {commands}")
-        await asyncio.to_thread(self._fleet.start, self.listener.address, self._token)
+        await asyncio.to_thread(
+            self._fleet.start, self.listener.address, self._token, self._run.path / "logs"
+        )
         # What exists now stays: the collector need not look at torch's million objects again,
         # which stopped every thread for a tenth of a second.
         gc.collect()
@@ -147,7 +146,7 @@ class App:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self.listener.close("the server is shutting down")
-        await asyncio.to_thread(self._fleet_stop)
+        await asyncio.to_thread(self._fleet.stop)
         for agent in self.agents.values():
             if not await asyncio.to_thread(agent.trainer.stop, _STOP_S):
                 self._failures.append(f"the trainer of agent {agent.name} did not stop in time")
@@ -413,13 +412,9 @@ class App:
             self._dashboard.stop()
         if self._keyboard is not None:
             self._keyboard.restore()
-        self._fleet_stop()
+        self._fleet.stop()
         print("coinop: forced to stop; what was not saved is lost", file=sys.stderr, flush=True)
         os._exit(_FORCED)
-
-    def _fleet_stop(self) -> None:
-        if self._fleet is not None:
-            self._fleet.stop()
 
     # --- tasks ------------------------------------------------------------------------------
 

@@ -68,24 +68,23 @@ class Emulator:
 class Fleet:
     """All emulators of this server."""
 
-    def __init__(self, launches: list[Launch], *, logs: Path, seed: int, niceness: int) -> None:
+    def __init__(self, launches: list[Launch], *, seed: int, niceness: int) -> None:
         self._launches = launches
-        self._logs = logs
         self._seed = seed
         self._niceness = niceness
         self._emulators: list[Emulator] = []
 
-    def start(self, server: str, token: str) -> None:
-        """Start them all against a server's address."""
+    def start(self, server: str, token: str, logs: Path) -> None:
+        """Start them all against a server's address, each with a log of its own."""
         root = Path(__file__).resolve().parent.parent
-        self._logs.mkdir(parents=True, exist_ok=True)
+        logs.mkdir(parents=True, exist_ok=True)
         for launch in self._launches:
             for number in range(1, launch.count + 1):
                 name = re.sub(r"[^A-Za-z0-9._-]", "-", f"{launch.emulator}-{launch.game}-{number}")
                 seed = self._seed * 1000 + len(self._emulators)
                 command = [sys.executable, *_COMMANDS[launch.emulator], launch.game]
                 command += ["--server", server, "--name", name, "--seed", str(seed), "--once"]
-                log = self._logs / f"{name}.log"
+                log = logs / f"{name}.log"
                 with log.open("wb") as output:
                     process = _spawn(command, output, root, token)
                 os.setpriority(os.PRIO_PROCESS, process.pid, self._niceness)
