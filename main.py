@@ -37,6 +37,8 @@ def main(arguments: list[str] | None = None) -> int:
     except config.ConfigError as error:
         print(f"coinop: {error}", file=sys.stderr)
         return 2
+    if sys.stdout.isatty():
+        print("coinop: starting (loading torch takes a few seconds)", flush=True)
     # Imported late: --help and a wrong option should not wait for torch.
     from server.app import serve
 

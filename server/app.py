@@ -119,11 +119,11 @@ class App:
         asyncio.get_running_loop().set_exception_handler(self._loop_error)
         self._run = Run.open(Path(config.run.runs_dir), config.run.run, fresh=config.run.fresh)
         self._run.write_settings(_described(config))
-        # Now, not when the first client waits: it takes seconds.
-        await asyncio.to_thread(Learner.warm_up)
+        await self.listener.start(config.server.host, config.server.port)
         for name, (game, spaces) in self._run.agents().items():
             self.agents[name] = self._make_agent(name, game, spaces)
-        await self.listener.start(config.server.host, config.server.port)
+        for agent in self.agents.values():
+            agent.start()
         self.events.add(f"listening on {self.listener.address}, run {self._run.path}")
         if not config.fleet.launch:
             commands = " or ".join(_connect_hints(self.listener.address))
@@ -275,6 +275,7 @@ class App:
         except (ReplayError, CheckpointError, OSError) as error:
             raise Refused(f"agent {hello.agent!r} cannot be made: {error}") from error
         self.agents[hello.agent] = agent
+        agent.start()
         self.events.add(f"new agent {hello.agent}: {hello.spaces.describe()}")
         return agent
 
@@ -327,7 +328,6 @@ class App:
                 f"agent {name} resumed: {agent.frames:,} frames, "
                 f"{learner.report.steps:,} steps, {replay.size:,} frames in the replay"
             )
-        agent.start()
         return agent
 
     # --- people -----------------------------------------------------------------------------

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+from torch.optim.adamw import adamw
 
 from server.learn.loss import Batch, double_dqn_target, hybrid_loss
 from server.learn.network import HybridNetwork, Weights, flatten_parameters
@@ -81,22 +82,12 @@ class Learner:
         self._target_flat, _ = flatten_parameters(self._target)
         self._target_flat.copy_(self._flat)
         self._target.requires_grad_(False)
-        self._parameter = torch.nn.Parameter(self._flat)
-        self._parameter.grad = self._gradient
-        self._optimizer = torch.optim.AdamW(
-            [self._parameter],
-            lr=rules.learning_rate,
-            weight_decay=rules.weight_decay,
-            fused=self._device.type != "mps",
-        )
+        self._moments = {
+            "exp_avg": torch.zeros_like(self._flat),
+            "exp_avg_sq": torch.zeros_like(self._flat),
+            "step": torch.zeros((), device=self._device),
+        }
         self._version = 0
-
-    @staticmethod
-    def warm_up() -> None:
-        """Take a step on nothing: torch loads the rest of itself with its first optimizer."""
-        parameter = torch.nn.Parameter(torch.zeros(1))
-        parameter.grad = torch.zeros(1)
-        torch.optim.AdamW([parameter], fused=True).step()
 
     def train(self) -> bool:
         """Gather one sample and take all its steps; False where there is nothing to learn from."""
@@ -135,7 +126,7 @@ class Learner:
         finite = math.isfinite(loss_sum) and math.isfinite(norm)
         if finite:
             self._clip(norm)
-            self._optimizer.step()
+            self._optimise()
             self._update_target()
         self._note(len(parts), finite, loss_sum / len(parts), norm, loss.chosen)
 
@@ -146,15 +137,14 @@ class Learner:
     def weights(self) -> Weights:
         """Give a whole copy of the weights, with a version of its own."""
         self._version += 1
-        flat = self._flat.detach().to("cpu", copy=True).numpy()
+        flat = self._flat.to("cpu", copy=True).numpy()
         return Weights(self._version, self.report.steps, time.monotonic(), flat)
 
     def get_state(self) -> dict[str, Any]:
         """Give everything a checkpoint needs: tensors by name, and plain counters."""
         tensors = {f"online.{k}": v.detach().clone() for k, v in self._online.state_dict().items()}
         tensors |= {f"target.{k}": v.detach().clone() for k, v in self._target.state_dict().items()}
-        moments = self._optimizer.state.get(self._parameter, {})
-        tensors |= {f"optimizer.{k}": v.detach().clone() for k, v in moments.items()}
+        tensors |= {f"optimizer.{k}": v.clone() for k, v in self._moments.items()}
         report = self.report
         return {
             "tensors": tensors,
@@ -172,11 +162,8 @@ class Learner:
         tensors: Mapping[str, Tensor] = state["tensors"]
         self._online.load_state_dict(_under("online.", tensors))
         self._target.load_state_dict(_under("target.", tensors))
-        moments = _under("optimizer.", tensors)
-        if moments:
-            self._optimizer.state[self._parameter] = {
-                key: value.to(self._device) for key, value in moments.items()
-            }
+        for name, moment in _under("optimizer.", tensors).items():
+            self._moments[name].copy_(moment)
         counters = dict(state["counters"])
         self._version = counters.pop("version")
         self.report = Report(**counters)
@@ -199,9 +186,34 @@ class Learner:
         if 0 < limit < norm:
             self._gradient.mul_(limit / norm)
 
+    def _optimise(self) -> None:
+        """Take AdamW's step, through torch's functional form.
+
+        The optimizer's class would import half of torch's compiler with its first instance:
+        seconds in which nobody is answered, and 80 MB.
+        """
+        moments = self._moments
+        adamw(
+            [self._flat],
+            [self._gradient],
+            [moments["exp_avg"]],
+            [moments["exp_avg_sq"]],
+            [],
+            [moments["step"]],
+            fused=self._device.type != "mps",
+            foreach=False,
+            amsgrad=False,
+            beta1=0.9,
+            beta2=0.999,
+            lr=self.rules.learning_rate,
+            weight_decay=self.rules.weight_decay,
+            eps=1e-8,
+            maximize=False,
+        )
+
     def _update_target(self) -> None:
         if self.rules.target_update == "soft":
-            self._target_flat.lerp_(self._flat.detach(), self.rules.target_tau)
+            self._target_flat.lerp_(self._flat, self.rules.target_tau)
         elif (self.report.steps + 1) % self.rules.target_period == 0:
             self.refresh_target()
 

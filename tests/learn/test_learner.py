@@ -121,6 +121,17 @@ def test_the_gradient_is_clipped_to_the_given_norm() -> None:
     assert clipped._gradient.norm() == pytest.approx(0.01, rel=1e-4)
 
 
+def test_the_optimizer_is_torchs_adamw() -> None:
+    learner = make(gradient_clip=0.0, weight_decay=0.1)
+    parameter = torch.nn.Parameter(learner._flat.clone())
+    optimizer = torch.optim.AdamW([parameter], lr=1e-2, weight_decay=0.1)
+    for reward in (1.0, -2.0, 0.5):
+        learner.step([batch(reward)])
+        parameter.grad = learner._gradient.clone()
+        optimizer.step()
+        assert torch.allclose(learner._flat, parameter.detach(), atol=1e-7)
+
+
 def test_accumulated_batches_give_the_mean_gradient() -> None:
     one, both = make(gradient_clip=0.0), make(gradient_clip=0.0)
     part = batch()
@@ -134,7 +145,7 @@ def test_a_soft_target_goes_a_share_of_the_way() -> None:
     learner = make(target_tau=0.25)
     before = learner._target_flat.clone()
     learner.step([batch()])
-    expected = before + 0.25 * (learner._flat.detach() - before)
+    expected = before + 0.25 * (learner._flat - before)
     assert torch.allclose(learner._target_flat, expected, atol=1e-7)
 
 
@@ -145,7 +156,7 @@ def test_a_hard_target_waits_and_then_goes_all_the_way() -> None:
         learner.step([batch()])
     assert torch.equal(learner._target_flat, before)
     learner.step([batch()])
-    assert torch.equal(learner._target_flat, learner._flat.detach())
+    assert torch.equal(learner._target_flat, learner._flat)
 
 
 def test_a_copy_of_the_weights_is_whole_and_numbered() -> None:
