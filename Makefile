@@ -9,7 +9,7 @@ ARGS ?=
 PIP_ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help install run test check format docs screenshot bench clean
+.PHONY: help install run test check lint format docs screenshot bench clean
 
 help: ## list the targets
 	@echo "Coinop: train agents on games that run in emulators"
@@ -17,22 +17,23 @@ help: ## list the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):[^#]*## /  make \1|/' | column -t -s '|' 2>/dev/null \
 		|| grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST)
 	@echo
-	@echo '  make run GAME=breakout EMULATORS=4 ARGS="--run breakout --batch-size 512"'
+	@echo '  make run GAME=breakout EMULATORS=4 ARGS="--batch-size 512"'
 
 install: $(VENV)/.installed ## make the virtual environment and install what `make run` needs
 
 run: $(VENV)/.installed ## start the server, its dashboard and EMULATORS (2) emulators playing GAME (pong)
-	@$(BIN)/python main.py --launch ale:$(GAME)=$(EMULATORS) $(ARGS)
+	@$(BIN)/python main.py --run $(GAME) --launch ale:$(GAME)=$(EMULATORS) $(ARGS)
 
 test: $(VENV)/.installed-dev ## run all tests (ARGS go to pytest)
 	@$(BIN)/python -m pytest $(ARGS)
 
-check: $(VENV)/.installed-dev ## formatting, lint, types, import rules, tests
+check: lint test ## formatting, lint, types, import rules, tests
+
+lint: $(VENV)/.installed-dev ## the same without the tests
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(BIN)/lint-imports
-	$(BIN)/python -m pytest
+	$(BIN)/lint-imports --no-cache
 
 format: $(VENV)/.installed-dev ## format the code and fix what lint can fix
 	$(BIN)/ruff check --fix .
@@ -62,9 +63,7 @@ $(VENV)/.made:
 
 $(VENV)/.installed: $(VENV)/.made requirements.txt
 	@echo "installing what Coinop needs; torch is large, so the first time takes a minute or more"
-	@$(BIN)/pip install --disable-pip-version-check --progress-bar on $(PIP_ARGS) -r requirements.txt \
-		| grep -vE '^(Requirement already|Looking in)' || true
-	@$(BIN)/python -c 'import torch, numpy, msgpack, rich, safetensors, gymnasium, ale_py'
+	@$(BIN)/pip install --disable-pip-version-check $(PIP_ARGS) -r requirements.txt
 	@touch $@
 
 $(VENV)/.installed-dev: $(VENV)/.installed requirements-dev.txt

@@ -276,6 +276,7 @@ SECTIONS: dict[str, type[Any]] = {
     "console": Console,
 }
 
+_SILENT_UNITS = ("", "path", "port", "number", "rate", "factor", "norm", "nice")  # no measure
 _SUFFIXES = {"k": 1_000, "M": 1_000_000, "G": 1_000_000_000}
 
 
@@ -389,8 +390,9 @@ def _check_together(config: Config) -> None:
 def _add_argument(group: argparse._ArgumentGroup, f: dataclasses.Field[Any]) -> None:
     option = "--" + f.name.replace("_", "-")
     meta = f.metadata
-    unit = f" {meta['unit']}" if meta["unit"] else ""
-    about = f"{meta['about']} (default: {_shown(f.default) or 'none'}{unit})"
+    unit = "" if meta["unit"] in _SILENT_UNITS else f" {meta['unit']}"
+    bounds = "" if meta["low"] is None else f"; {_allowed(f)}"
+    about = f"{meta['about']} (default: {_shown(f.default) or 'none'}{unit}{bounds})"
     default: Any = f.default
     kind = type(default)
     if kind is bool:
@@ -416,11 +418,11 @@ def _count(text: str) -> int:
     digits = text[:-1] if scale > 1 else text
     try:
         value = float(digits) * scale if scale > 1 else int(digits)
-    except ValueError:
+        if value != int(value):
+            raise ValueError
+        return int(value)
+    except (ValueError, OverflowError):
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number") from None
-    if value != int(value):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number")
-    return int(value)
 
 
 def _number(text: str) -> float:

@@ -49,6 +49,7 @@ def make_parser() -> argparse.ArgumentParser:
     """Build the parser: every setting of config.py, and the file that may hold them."""
     parser = argparse.ArgumentParser(
         prog="main.py",
+        usage="python main.py [--config FILE] [options]",
         description=_ABOUT,
         epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,

@@ -108,10 +108,12 @@ class Agent:
         self.batcher.mix = self.mix()
 
     def mix(self) -> Mix:
-        """Give what goes into the actions now: the schedules, unless a person overrides them."""
+        """Give what goes into the actions now."""
+        return Mix() if self.controls.greedy else self.natural_mix()
+
+    def natural_mix(self) -> Mix:
+        """Give what the schedules say, unless a person overrides them."""
         controls, frames = self.controls, self.frames
-        if controls.greedy:
-            return Mix()
         epsilon, expert_ratio = controls.epsilon, controls.expert_ratio
         return Mix(
             self._schedules.epsilon.at(frames) if epsilon is None else epsilon,
@@ -167,6 +169,7 @@ class Agent:
         """Load the first weights into play and start the trainer."""
         self._refresh_mix()
         self._policy.load(self.learner.weights())
+        self.trainer.set_clients(False)
         self.trainer.start()
 
     def view(self) -> AgentView:

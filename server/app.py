@@ -23,10 +23,7 @@ from config import Config
 from server import controls as controls_module
 from server import fleet as fleet_module
 from server.agent import Agent, Schedules
-from server.console import plain
-from server.console.dashboard import Dashboard
-from server.console.hotkeys import command_for
-from server.console.keyboard import Keyboard, open_anew, read_keys
+from server.console.terminal import Terminal
 from server.controls import Command, Controls
 from server.fleet import Fleet, FleetError
 from server.learn import checkpoint as checkpoints
@@ -42,13 +39,21 @@ from server.net.listener import Listener, ListenError, is_loopback
 from server.net.wire import Hello
 from server.run import Run, RunError
 from server.spaces import Spaces, from_plain
-from server.stats import Event, EventLog, Snapshot
+from server.stats import EventLog, Snapshot
 
 _STOP_S = 30.0  # for a trainer to finish its sample
 _CLOCKS_S = 1.0  # between looks at silent clients and fallen emulators
 _FORCED = 130  # exit code after a second Ctrl-C
 
-STARTUP_ERRORS = (RunError, ReplayError, CheckpointError, ListenError, FleetError)
+
+class DeviceError(ValueError):
+    """A device that this machine does not have."""
+
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # the last: the terminal was closed
+
+# What goes wrong before the first client: told in one line. An OSError names its own file.
+STARTUP_ERRORS = (RunError, ReplayError, CheckpointError, FleetError, DeviceError, OSError)
 
 
 class App:
@@ -65,14 +70,21 @@ class App:
         self._failures: list[str] = []
         self._tasks: list[asyncio.Task[None]] = []
         self._saving = asyncio.Lock()
-        self._dashboard: Dashboard | None = None
-        self._keyboard: Keyboard | None = None
         self._fleet = Fleet(
             [fleet_module.parse(text) for text in config.fleet.launch],
             seed=config.run.seed,
             niceness=config.fleet.niceness,
         )
         self.events = EventLog()
+        self._terminal = Terminal(
+            snapshot=self.snapshot,
+            on_command=self.command,
+            on_problem=lambda text: self.events.add(text, "warning"),
+            plain_lines=config.console.plain,
+            refresh_s=config.console.refresh_s,
+            status_interval_s=config.console.status_interval_s,
+        )
+        self.events.listen(self._terminal.show_event)
         self.agents: dict[str, Agent] = {}
         self.lobby = Lobby(
             find_agent=self._find_agent,
@@ -99,13 +111,13 @@ class App:
         with self._signals():
             try:
                 await self.startup()
-                with self._screen():
+                async with self._terminal:
                     await self._stop.wait()
                     await self.shutdown()
             finally:
                 self._fleet.stop()
         for failure in self._failures:
-            print(f"coinop: {failure}", file=sys.stderr)
+            _complain(failure)
         return 1 if self._failures else 0
 
     async def startup(self) -> None:
@@ -116,6 +128,7 @@ class App:
                 f"host = {config.server.host!r} can be reached from other machines, so a token is "
                 "needed: set COINOP_TOKEN or --token-file, or use --host 127.0.0.1"
             )
+        _check_device(config.network.device)
         asyncio.get_running_loop().set_exception_handler(self._loop_error)
         self._run = Run.open(Path(config.run.runs_dir), config.run.run, fresh=config.run.fresh)
         self._run.write_settings(_described(config))
@@ -126,11 +139,11 @@ class App:
             agent.start()
         self.events.add(f"listening on {self.listener.address}, run {self._run.path}")
         if not config.fleet.launch:
-            commands = " or ".join(_connect_hints(self.listener.address))
+            commands = " or ".join(self._connect_hints())
             self.events.add(f"connect an emulator with: {commands}")
-        await asyncio.to_thread(
-            self._fleet.start, self.listener.address, self._token, self._run.path / "logs"
-        )
+        played = sum(agent.frames for agent in self.agents.values())
+        logs = self._run.path / "logs"
+        await asyncio.to_thread(self._fleet.start, self.listener.address, self._token, logs, played)
         # What exists now stays: the collector need not look at torch's million objects again,
         # which stopped every thread for a tenth of a second.
         gc.collect()
@@ -142,14 +155,16 @@ class App:
     async def shutdown(self) -> None:
         """Stop accepting, say Bye, let the trainers finish, save, let go of the run."""
         self.listener.stop_accepting()
-        for task in self._tasks:
-            task.cancel()
+        async with self._saving:  # a save under way must not meet the last one
+            for task in self._tasks:
+                task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self.listener.close("the server is shutting down")
         await asyncio.to_thread(self._fleet.stop)
-        for agent in self.agents.values():
+        for name, agent in list(self.agents.items()):
             if not await asyncio.to_thread(agent.trainer.stop, _STOP_S):
-                self._failures.append(f"the trainer of agent {agent.name} did not stop in time")
+                self._failures.append(f"the trainer of agent {name} hangs; it is not saved")
+                del self.agents[name]
         if not await self.save():
             self._failures.append("the last save failed; the checkpoint before it is kept")
         self._run.close()
@@ -157,8 +172,8 @@ class App:
     def request_stop(self, reason: str) -> None:
         """Begin the orderly end of the server."""
         if not self._stop.is_set():
-            self.events.add(f"stopping: {reason}")
             self._stop.set()
+            self.events.add(f"stopping: {reason}")
 
     # --- what happens while it runs ---------------------------------------------------------
 
@@ -186,8 +201,7 @@ class App:
             case Command.SAVE:
                 self._tasks.append(asyncio.create_task(self._guarded(self.save())))
             case Command.HELP:
-                if self._dashboard is not None:
-                    self._dashboard.toggle_help()
+                self._terminal.toggle_help()
             case _:
                 self._steer(command)
 
@@ -204,18 +218,30 @@ class App:
             agents=tuple(agent.view() for agent in self.agents.values()),
             events=self.events.newest(events),
             last_save_s=None if self._saved_s is None else now - self._saved_s,
-            connect_hints=_connect_hints(self.listener.address),
+            connect_hints=self._connect_hints(),
             stopping=self._stop.is_set(),
         )
 
+    def _connect_hints(self) -> tuple[str, ...]:
+        """Give commands that connect an emulator to this server."""
+        host, port = self._config.server.host, self.listener.port
+        options = "" if (host, port) == ("127.0.0.1", 9797) else f" --server {host}:{port}"
+        if host in ("0.0.0.0", "::", ""):
+            options = f" --server THIS_MACHINE:{port}"
+        options += " --token-file FILE" if self._token else ""
+        return tuple(
+            f"python -m client_py {game}{options}" for game in ("--ale pong", "--env CartPole-v1")
+        )
+
     def _steer(self, command: Command) -> None:
-        mixes = [agent.mix() for agent in self.agents.values()]
-        before = self._controls
+        before, policy = self._controls, self._config.policy
+        busiest = max(self.agents.values(), key=lambda agent: agent.batcher.frames, default=None)
+        mix = busiest.natural_mix() if busiest else None
         self._controls = controls_module.apply(
             before,
             command,
-            epsilon=mixes[0].epsilon if mixes else self._config.policy.epsilon_start,
-            expert_ratio=mixes[0].expert_ratio if mixes else self._config.policy.expert_start,
+            epsilon=mix.epsilon if mix else policy.epsilon_start,
+            expert_ratio=mix.expert_ratio if mix else policy.expert_start,
         )
         for agent in self.agents.values():
             agent.set_controls(self._controls)
@@ -292,8 +318,9 @@ class App:
         checkpoint, note = checkpoints.load(directory)
         if note:
             self.events.add(note, "warning")
-        # The head goes into the seed: a resumed run must not repeat its own dice.
-        seeds = np.random.SeedSequence([config.run.seed, zlib.crc32(name.encode()), replay.head])
+        # The frames so far go into the seed: a resumed run must not repeat its own dice.
+        frames = max(replay.head, checkpoint.plain["frames"] if checkpoint else 0)
+        seeds = np.random.SeedSequence([config.run.seed, zlib.crc32(name.encode()), frames])
         play_seed, sample_seed = (int(seed) for seed in seeds.generate_state(2))
         learner = Learner(
             spaces=spaces,
@@ -330,90 +357,27 @@ class App:
             )
         return agent
 
-    # --- people -----------------------------------------------------------------------------
-
-    @contextlib.contextmanager
-    def _screen(self) -> Iterator[None]:
-        """Show the dashboard in a terminal, status lines elsewhere."""
-        config = self._config.console
-        if config.plain or not sys.stdout.isatty():
-            for event in self.events.newest(50):
-                print(plain.event_line(event), flush=True)
-            self.events.listen(_print_event)
-            self._every(config.status_interval_s, self._print_status)
-            yield
-            return
-        dashboard = self._dashboard = Dashboard(refresh_s=config.refresh_s)
-        self._every(config.refresh_s, self._redraw)
-        dashboard.update(self.snapshot())
-        dashboard.start()
-        try:
-            with self._keys():
-                yield
-        finally:
-            dashboard.stop()
-            self._dashboard = None
-        print(plain.status_line(self.snapshot()))
-
-    @contextlib.contextmanager
-    def _keys(self) -> Iterator[None]:
-        """Listen to the keyboard where there is one."""
-        if not sys.stdin.isatty():
-            yield
-            return
-        descriptor = open_anew(sys.stdin.fileno())
-        loop = asyncio.get_running_loop()
-        try:
-            with Keyboard(descriptor) as keyboard:
-                self._keyboard = keyboard
-                loop.add_reader(descriptor, self._read_keys, descriptor)
-                try:
-                    yield
-                finally:
-                    loop.remove_reader(descriptor)
-        finally:
-            os.close(descriptor)
-
-    def _read_keys(self, descriptor: int) -> None:
-        try:
-            keys = read_keys(descriptor)
-        except EOFError:  # the terminal is gone; without this the loop would spin on it
-            asyncio.get_running_loop().remove_reader(descriptor)
-            return
-        for key in keys:
-            command = command_for(key)
-            if command is not None:
-                self.command(command)
-
-    async def _redraw(self) -> None:
-        if self._dashboard is not None:
-            self._dashboard.update(self.snapshot())
-
-    async def _print_status(self) -> None:
-        print(plain.status_line(self.snapshot()), flush=True)
+    # --- signals ----------------------------------------------------------------------------
 
     @contextlib.contextmanager
     def _signals(self) -> Iterator[None]:
         """End in good order at the first signal, at once at the second."""
         loop = asyncio.get_running_loop()
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, self._on_signal, signal.Signals(number).name)
+        for number in _SIGNALS:
+            loop.add_signal_handler(number, self._on_signal, number.name)
         try:
             yield
         finally:
-            for number in (signal.SIGINT, signal.SIGTERM):
+            for number in _SIGNALS:
                 loop.remove_signal_handler(number)
 
     def _on_signal(self, name: str) -> None:
         if not self._stop.is_set():
             self.request_stop(f"{name} (once more to force)")
             return
-        if self._dashboard is not None:
-            self._dashboard.stop()
-        if self._keyboard is not None:
-            self._keyboard.restore()
+        self._terminal.restore()
         self._fleet.stop()
-        print("coinop: forced to stop; what was not saved is lost", file=sys.stderr, flush=True)
+        _complain("forced to stop; what was not saved is lost")
         os._exit(_FORCED)
 
     # --- tasks ------------------------------------------------------------------------------
@@ -442,7 +406,7 @@ def serve(config: Config, *, token: str) -> int:
         try:
             return runner.run(_run(config, token))
         except STARTUP_ERRORS as error:
-            print(f"coinop: {error}", file=sys.stderr)
+            _complain(str(error))
             return 2
 
 
@@ -499,6 +463,18 @@ def _check_fits(
         )
 
 
+def _check_device(device: str) -> None:
+    """Refuse a device that torch cannot use here."""
+    present = {
+        "cpu": True,
+        "cuda": torch.cuda.is_available(),
+        "mps": torch.backends.mps.is_available(),
+    }
+    if not present[device]:
+        found = ", ".join(name for name, there in present.items() if there)
+        raise DeviceError(f"device = {device!r} is not there; this machine has: {found}")
+
+
 def _described(config: Config) -> dict[str, Any]:
     return {
         "settings": dataclasses.asdict(config),
@@ -510,16 +486,10 @@ def _described(config: Config) -> dict[str, Any]:
     }
 
 
-def _connect_hints(address: str) -> tuple[str, ...]:
-    server = "" if address == "127.0.0.1:9797" else f" --server {address}"
-    return (
-        f"python -m client_py --ale pong{server}",
-        f"python -m client_py --env CartPole-v1{server}",
-    )
-
-
-def _print_event(event: Event) -> None:
-    print(plain.event_line(event), flush=True)
+def _complain(text: str) -> None:
+    """Tell whoever started us, if they still listen."""
+    with contextlib.suppress(OSError, ValueError):
+        print(f"coinop: {text}", file=sys.stderr, flush=True)
 
 
 def _from_thread(

@@ -21,6 +21,7 @@ from server.stats import Recent
 
 _LATENCIES = 8192  # replies over which percentiles are taken
 _MOST_REWARD = 3e38  # what a float32 holds
+_MOST_VALUE = 1e18  # of an observation: beyond it a forward pass overflows
 
 
 class Batcher:
@@ -179,14 +180,17 @@ class Batcher:
                 self._on_episode(session, session.episode_return)
 
     def _not_finite(self, observation: npt.NDArray[Any], rewards: list[float]) -> set[int]:
-        """Find the rows with a value that is not finite; written so that NaN is one of them."""
+        """Find the rows with a value that cannot be worked with.
+
+        Written so that NaN, which compares false with everything, is one of them.
+        """
         bad = {
             row for row, reward in enumerate(rewards) if not -_MOST_REWARD <= reward <= _MOST_REWARD
         }
         if self._dtype.kind == "f":
-            finite = np.isfinite(observation)
-            if not finite.all():
-                bad.update(np.flatnonzero(~finite.all(axis=1)).tolist())
+            size = np.abs(observation)
+            if not size.max() <= _MOST_VALUE:
+                bad.update(np.flatnonzero(~(size.max(axis=1) <= _MOST_VALUE)).tolist())
         return bad
 
     def _refuse(
@@ -200,7 +204,8 @@ class Batcher:
         for row, (session, frame) in enumerate(zip(sessions, frames, strict=True)):
             if row in bad:
                 session.close(
-                    f"frame {frame.sequence} has a value that is not finite (NaN or infinity)"
+                    f"frame {frame.sequence} has a value that is not finite (NaN, infinity, "
+                    f"or beyond {_MOST_VALUE:g})"
                 )
                 continue
             self._sessions.append(session)

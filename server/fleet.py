@@ -13,6 +13,7 @@ from typing import IO
 _FORM = re.compile(r"(?P<emulator>[a-z0-9]+):(?P<game>[A-Za-z0-9._/-]+?)(=(?P<count>[0-9]+))?")
 _END_S = 3.0  # for an emulator to end by itself before it is killed
 _MOST = 1024
+_SEED_STRIDE = 1_000_003
 
 
 class FleetError(ValueError):
@@ -61,7 +62,10 @@ class Emulator:
 
     def last_words(self) -> str:
         """Give the last line it wrote."""
-        lines = self._log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+        try:
+            lines = self._log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+        except OSError:
+            return "its log is gone"
         return lines[-1] if lines else "no output"
 
 
@@ -74,21 +78,36 @@ class Fleet:
         self._niceness = niceness
         self._emulators: list[Emulator] = []
 
-    def start(self, server: str, token: str, logs: Path) -> None:
-        """Start them all against a server's address, each with a log of its own."""
+    def start(self, server: str, token: str, logs: Path, played: int) -> None:
+        """Start them all against a server's address, each with a log of its own.
+
+        The number of frames the run has played so far decides which episodes come next.
+        """
         root = Path(__file__).resolve().parent.parent
         logs.mkdir(parents=True, exist_ok=True)
         for launch in self._launches:
             for number in range(1, launch.count + 1):
                 name = re.sub(r"[^A-Za-z0-9._-]", "-", f"{launch.emulator}-{launch.game}-{number}")
-                seed = self._seed * 1000 + len(self._emulators)
+                # A client counts its seed up by one an episode: far apart, so that no two
+                # play the same ones, and shifted, so that a resumed run plays new ones.
+                seed = (self._seed * 1000 + len(self._emulators)) * _SEED_STRIDE + played
                 command = [sys.executable, *_COMMANDS[launch.emulator], launch.game]
-                command += ["--server", server, "--name", name, "--seed", str(seed), "--once"]
+                command += [
+                    "--server",
+                    server,
+                    "--name",
+                    name,
+                    "--seed",
+                    str(seed % 2**31),
+                    "--once",
+                ]
                 log = logs / f"{name}.log"
                 with log.open("wb") as output:
                     process = _spawn(command, output, root, token)
-                os.setpriority(os.PRIO_PROCESS, process.pid, self._niceness)
                 self._emulators.append(Emulator(name, process, log))
+                # Never below our own: that is for the superuser only.
+                niceness = max(self._niceness, os.getpriority(os.PRIO_PROCESS, 0))
+                os.setpriority(os.PRIO_PROCESS, process.pid, niceness)
 
     def fallen(self) -> list[str]:
         """Take out the emulators that ended by themselves; say which and why."""

@@ -14,6 +14,7 @@ from server.session import Session
 from server.stats import ClientView, EventLog, Rate
 
 _RATE_WINDOW_S = 5.0
+_FRAME_BYTES = 4096  # room for what a frame holds beside its observation
 
 
 class Refused(Exception):  # noqa: N818 - it is an answer, not a fault
@@ -76,6 +77,7 @@ class Lobby:
             functools.partial(guest.agent.batcher.add, session),
             functools.partial(self._lost, guest, connection),
         )
+        self._count_clients(guest.agent)
         word = "came back to" if resumed else "joined"
         self._events.add(f"{hello.client} at {connection.address} {word} agent {hello.agent}")
 
@@ -116,6 +118,12 @@ class Lobby:
             return guest, True
         if self.connected >= self._max_clients:
             raise Refused(f"the server is full: {self._max_clients} clients (--max-clients)")
+        size = hello.spaces.observation.size_bytes
+        if size + _FRAME_BYTES > self._max_message_bytes:
+            raise Refused(
+                f"an observation of {size:,} bytes does not fit into a message of "
+                f"{self._max_message_bytes:,} (--max-message-bytes)"
+            )
         agent = self._find_agent(hello)
         session = Session(session_id=secrets.token_hex(8), hello=hello)
         guest = self._guests[session.id] = Guest(session, agent)
@@ -124,9 +132,16 @@ class Lobby:
     def _lost(self, guest: Guest, connection: Connection, reason: str) -> None:
         session = guest.session
         session.detach(self._clock())
+        self._count_clients(guest.agent)
         self._events.add(f"{session.hello.client} at {connection.address} left: {reason}")
         if not self._resume_window_s:
             self._forget(guest)
+
+    def _count_clients(self, agent: Agent) -> None:
+        """Tell an agent's trainer whether anybody plays."""
+        agent.trainer.set_clients(
+            any(g.agent is agent and g.session.lost_s is None for g in self._guests.values())
+        )
 
     def _forget(self, guest: Guest) -> None:
         del self._guests[guest.session.id]

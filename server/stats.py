@@ -51,7 +51,7 @@ class AgentView:
 
     name: str
     spaces: str
-    state: str  # "waiting for frames", "training", "paused", "limited"
+    state: str  # what its trainer does, in words (TrainerState)
     frames: int
     frames_per_s: float
     steps: int

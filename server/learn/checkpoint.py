@@ -47,8 +47,7 @@ def save(directory: Path, checkpoint: Checkpoint) -> None:
             file.write(safetensors.torch.save(tensors, metadata))
             file.flush()
             os.fsync(file.fileno())
-        if path.exists():
-            path.replace(directory / BACKUP)
+        _keep_as_backup(path, directory / BACKUP)
         temporary.replace(path)
         _sync_directory(directory)
     except OSError as error:
@@ -102,6 +101,21 @@ def _digest(plain: str, tensors: Mapping[str, Tensor]) -> str:
         digest.update(name.encode())
         digest.update(tensors[name].reshape(-1).numpy().tobytes())
     return digest.hexdigest()
+
+
+def _keep_as_backup(path: Path, backup: Path) -> None:
+    """Let the newest checkpoint be the backup too, until a newer one takes its name.
+
+    A damaged one must not push out the good backup that it was replaced by.
+    """
+    try:
+        read(path)
+    except (CheckpointError, FileNotFoundError):
+        return
+    link = backup.with_suffix(".link")
+    link.unlink(missing_ok=True)
+    os.link(path, link)
+    link.replace(backup)
 
 
 def _sync_directory(directory: Path) -> None:

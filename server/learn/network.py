@@ -137,6 +137,9 @@ class NumpyInference:
     def __call__(self, observation: npt.NDArray[Any]) -> Outputs:
         """Judge a batch of observations: (batch, values)."""
         x: Floats = observation.astype(np.float32, copy=False)
+        alone = len(x) == 1
+        if alone:
+            x = x[0]  # a vector times a matrix skips the packing of a matrix product
         for matrix, bias in self._layers[:-1]:
             x = x @ matrix
             x += bias
@@ -144,6 +147,8 @@ class NumpyInference:
         matrix, bias = self._layers[-1]
         out = x @ matrix
         out += bias
+        if alone:
+            out = out[None]
         if not self._controls:
             return Outputs(out, out[:, self._value_count :])
         return Outputs(out[:, : self._value_count], np.tanh(out[:, self._value_count :]))

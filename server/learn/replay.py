@@ -121,6 +121,13 @@ class Layout:
             "prev": ("int32", one),
         }
 
+    def describe(self) -> str:
+        """Say it in words, for a person who has to compare two."""
+        return (
+            f"{self.capacity:,} frames of {self.values} {self.observation} values, "
+            f"{self.heads} discrete heads and {self.controls} continuous controls"
+        )
+
     def size_bytes(self) -> int:
         """Give the size of the whole file."""
         return _HEADER_BYTES + sum(
@@ -168,7 +175,8 @@ class Replay:
             found = _read_layout(path, file.read(_HEADER_BYTES))
             if found != layout:
                 raise ReplayError(
-                    f"the replay {path} holds {found}, the settings ask for {layout}; "
+                    f"the replay {path} holds {found.describe()}; asked for is "
+                    f"{layout.describe()}; "
                     "use the settings it was made with, another --run, or --fresh"
                 )
             size = os.fstat(file.fileno()).st_size
@@ -333,7 +341,7 @@ def _create(path: Path, layout: Layout) -> None:
     try:
         with temporary.open("wb") as file:
             # Reserved now: a full disk is an error here, not a SIGBUS in the middle of a game.
-            os.posix_fallocate(file.fileno(), 0, layout.size_bytes())
+            _reserve(file.fileno(), layout.size_bytes())
             file.write(header)
             file.flush()
             os.fsync(file.fileno())
@@ -344,6 +352,13 @@ def _create(path: Path, layout: Layout) -> None:
             f"cannot make the replay {path} of {layout.size_bytes() / 1e6:,.0f} MB: "
             f"{error.strerror}; a smaller --replay-capacity or --replay-storage memory helps"
         ) from error
+
+
+def _reserve(descriptor: int, size_bytes: int) -> None:
+    if hasattr(os, "posix_fallocate"):
+        os.posix_fallocate(descriptor, 0, size_bytes)
+    else:  # macOS
+        os.truncate(descriptor, size_bytes)
 
 
 def _read_layout(path: Path, header: bytes) -> Layout:

@@ -7,7 +7,8 @@ import numpy.typing as npt
 
 from server.learn.replay import Ints, Replay, Transitions
 
-_TRIES = 64  # redraws before giving up on a replay that holds hardly any transition
+_LAPS = 64  # samples lost to a writer that laps the reader, before giving up
+_REDRAWS = 16  # of frames without a successor
 
 
 class UniformSampler:
@@ -19,7 +20,7 @@ class UniformSampler:
 
     def sample(self, count: int, *, n_step: int, gamma: float) -> Transitions | None:
         """Gather that many transitions, or None where the replay has none to offer."""
-        for _ in range(_TRIES):
+        for _ in range(_LAPS):
             index = self._draw(count)
             if index is None:
                 return None
@@ -34,9 +35,14 @@ class UniformSampler:
         if high <= low:
             return None
         index = self._rng.integers(low, high, count)
-        for _ in range(_TRIES):
+        for _ in range(_REDRAWS):
             missing: npt.NDArray[np.intp] = np.flatnonzero(~self._replay.linked(index))
             if not len(missing):
                 return index
             index[missing] = self._rng.integers(low, high, len(missing))
-        return None
+        # Few frames have a successor (very short episodes): repeat some that were found.
+        linked = self._replay.linked(index)
+        if not linked.any():
+            return None
+        index[~linked] = self._rng.choice(index[linked], int((~linked).sum()))
+        return index

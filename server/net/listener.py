@@ -123,6 +123,7 @@ class Connection(asyncio.Protocol):
     def resume_writing(self) -> None:
         """Go on: the client reads again."""
         self.stuck_s = None
+        self.heard_s = self._now_s()  # it was silent because we did not listen
         self._read_if_free()
 
     def connection_lost(self, error: Exception | None) -> None:
@@ -161,6 +162,10 @@ class Connection(asyncio.Protocol):
             return
         self._reason = farewell.reason
         self._transport.write(self._protocol.close(farewell))
+        self._end()
+
+    def _end(self) -> None:
+        """Close as soon as what was said is delivered."""
         self._transport.close()
         # A client that does not read would keep a closing transport open for ever.
         asyncio.get_running_loop().call_later(_LINGER_S, self._cut)
@@ -182,10 +187,9 @@ class Connection(asyncio.Protocol):
                 self.write(wire.encode(Pong()))
             case Bye():
                 self._reason = event.reason
-                self._transport.close()
+                self._end()
             case WireError():
-                before_welcome = self._on_frame is None and isinstance(event, wire.InvalidError)
-                self.close((Reject if before_welcome else Error)(str(event)))
+                self.close((Reject if self._on_frame is None else Error)(str(event)))
 
 
 class Listener:
@@ -243,9 +247,11 @@ class Listener:
 
     def opened(self, connection: Connection) -> None:
         """Count a new connection; the oldest silent one makes room if there are too many."""
-        if len(self._silent) >= self._max_silent:
-            next(iter(self._silent)).reject("too many connections that say nothing")
         self._silent[connection] = None
+        if len(self._silent) > self._max_silent:
+            oldest = next(iter(self._silent))
+            del self._silent[oldest]
+            oldest.reject("too many connections that say nothing")
 
     def greeted(self, connection: Connection) -> None:
         """Count a connection that was welcomed."""

@@ -27,6 +27,7 @@ class TrainerState(Enum):
     COLLECTING = "collecting frames"
     TRAINING = "training"
     PAUSED = "paused"
+    ALONE = "waiting for clients"
     LIMITED = "limited by the replay ratio"
     STOPPED = "stopped"
     DEAD = "dead"
@@ -53,6 +54,7 @@ class TrainingThread:
         self._min_replay = min_replay
         self._max_replay_ratio = max_replay_ratio
         self._controls = controls
+        self._clients = True
         self._on_death = on_death
         self._requests: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._wake = threading.Event()
@@ -60,12 +62,15 @@ class TrainingThread:
         self._wake_at: float = 0  # head of the replay from which there is something to do
         self._start: tuple[int, int] | None = None  # head and transitions when training began
         self._stopping = False
+        self._running = False
+        self._gate = threading.Lock()  # so that no request falls between the thread and its end
         self._thread = threading.Thread(target=self._run, name=f"trainer-{name}", daemon=True)
 
     # --- for the event loop -----------------------------------------------------------------
 
     def start(self) -> None:
         """Begin to train as soon as there is enough to learn from."""
+        self._running = True
         self._thread.start()
 
     def frames_arrived(self, head: int) -> None:
@@ -78,17 +83,20 @@ class TrainingThread:
         self._controls = controls
         self._wake.set()
 
+    def set_clients(self, connected: bool) -> None:
+        """Say whether anybody plays: with nobody there, the same frames would only wear in."""
+        self._clients = connected
+        self._wake.set()
+
     def call(self, function: Callable[[], T]) -> Future[T]:
         """Have the learner's owner call a function between two samples."""
         future: Future[T] = Future()
-        if not self._thread.is_alive():
-            # The thread is gone (or never was): nobody else touches the learner.
-            _fulfil(future, function)
-            return future
-        self._requests.put(lambda: _fulfil(future, function))
-        self._wake.set()
-        if not self._thread.is_alive():
-            self._serve_requests()  # it ended in between: do not leave the caller waiting
+        with self._gate:
+            if self._running:
+                self._requests.put(lambda: _fulfil(future, function))
+                self._wake.set()
+                return future
+        _fulfil(future, function)  # the thread does not run: nobody else touches the learner
         return future
 
     def stop(self, timeout_s: float) -> bool:
@@ -115,6 +123,8 @@ class TrainingThread:
             self.error = error
             self._on_death(error)
         finally:
+            with self._gate:  # who asks from now on is answered without the thread
+                self._running = False
             self._serve_requests()
 
     def _serve_requests(self) -> None:
@@ -141,6 +151,8 @@ class TrainingThread:
         """Say whether a sample may be trained now; note what to wait for if not."""
         if not self._controls.training:
             return self._rest(TrainerState.PAUSED, math.inf)
+        if not self._clients:
+            return self._rest(TrainerState.ALONE, math.inf)
         head = self._replay.head
         if self._replay.size < self._min_replay:
             missing = self._min_replay - self._replay.size

@@ -126,7 +126,7 @@ def test_help_teaches_every_setting(capsys: pytest.CaptureFixture[str]) -> None:
         for f in dataclasses.fields(kind):
             assert f"--{f.name.replace('_', '-')}" in shown
             assert f.metadata["about"] in shown
-    assert "(default: 256 transitions)" in shown
+    assert "(default: 256 transitions; 1 to 65536)" in shown
     assert "examples:" in shown
 
 
