@@ -1,4 +1,4 @@
-"""The benchmarks' command line: ``python -m bench serve``, ``python -m bench hold``."""
+"""The benchmarks' command line: ``python -m bench serve``, ``hold`` and ``memory``."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ def main() -> int:
         os.environ.setdefault(name, "1")
     import uvloop
 
-    from bench import figures, hold, serve
+    from bench import figures, hold, memory, serve
 
-    benches = {"serve": serve, "hold": hold}
+    benches = {"serve": serve, "hold": hold, "memory": memory}
     parser = argparse.ArgumentParser(
         prog="python -m bench",
         description="Measure Coinop on this machine. Load clients run in a process of their own.",
@@ -37,8 +37,14 @@ def main() -> int:
     return 0
 
 
+def _positive(text: str) -> int:
+    if not text.isdigit() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} must be a whole number from 1 on")
+    return int(text)
+
+
 def _add_options(command: argparse.ArgumentParser) -> None:
-    command.add_argument("--rounds", type=int, default=3, help="rounds (default: 3)")
+    command.add_argument("--rounds", type=_positive, default=3, help="rounds (default: 3)")
     command.add_argument(
         "--seconds", type=float, default=5.0, help="counted time of each part, s (default: 5)"
     )
@@ -47,7 +53,14 @@ def _add_options(command: argparse.ArgumentParser) -> None:
         "--values", type=int, default=128, help="uint8 values of an observation (default: 128)"
     )
     command.add_argument("--json", type=Path, metavar="FILE", help="write the medians to FILE")
-    if command.prog.endswith("hold"):
+    if command.prog.endswith("serve"):
+        command.add_argument(
+            "--pin",
+            action=argparse.BooleanOptionalAction,
+            default=True,
+            help="keep server and clients on a core each (default: yes)",
+        )
+    else:
         command.add_argument(
             "--fps", type=float, default=2000.0, help="frames/s offered together (default: 2000)"
         )

@@ -17,12 +17,15 @@ async def play(
     fps: float = 0.0,
     warmup_s: float = 1.0,
     bare: bool = False,
+    core: int | None = None,
     on_start: Callable[[], None] = lambda: None,
 ) -> dict[str, float]:
     """Play against a port and give what the clients saw; on_start marks the end of the warm-up."""
     command = [sys.executable, "-m", "bench.load", "--port", str(port), "--clients", str(clients)]
     command += ["--seconds", str(seconds), "--warmup", str(warmup_s), "--fps", str(fps)]
     command += ["--values", str(values), *(["--bare"] if bare else [])]
+    if core is not None:
+        command += ["--core", str(core)]
     process = await asyncio.create_subprocess_exec(
         *command, stdout=asyncio.subprocess.PIPE, limit=1 << 20
     )
@@ -32,8 +35,10 @@ async def play(
         if line.strip() != b"start":
             raise RuntimeError(f"the load clients did not start: {line!r}")
         on_start()
-        figures: dict[str, float] = json.loads(await process.stdout.read())
-        await process.wait()
+        result = await process.stdout.read()
+        if await process.wait():
+            raise RuntimeError("the load clients failed")
+        figures: dict[str, float] = json.loads(result)
     finally:
         if process.returncode is None:
             process.kill()

@@ -10,6 +10,7 @@ import argparse
 import asyncio
 import functools
 import json
+import os
 import random
 import struct
 import sys
@@ -56,7 +57,7 @@ class Client(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin to play."""
         self._transport = cast(asyncio.Transport, transport)
-        self._due_s = self._crowd.loop.time() + self._crowd.period_s * random.random()
+        self._due_s = time.perf_counter() + self._crowd.period_s * random.random()
         if self._crowd.bare:
             self._next()
         else:
@@ -70,7 +71,8 @@ class Client(asyncio.Protocol):
             return
         self._buffer = b""
         if self._welcomed:
-            self._crowd.answered(time.perf_counter() - self._sent_s)
+            now = time.perf_counter()
+            self._crowd.answered(now - self._sent_s, now - self._due_s)
         elif type(wire.read_control(wire.unpack(data[4:]))) is wire.Welcome:
             self._welcomed = True
         self._next()
@@ -84,10 +86,11 @@ class Client(asyncio.Protocol):
             self._send()
             return
         self._due_s += self._crowd.period_s
-        if self._due_s <= self._crowd.loop.time():
+        wait_s = self._due_s - time.perf_counter()
+        if wait_s <= 0:
             self._send()
         else:
-            self._crowd.loop.call_at(self._due_s, self._send)
+            self._crowd.loop.call_later(wait_s, self._send)
 
     def _send(self) -> None:
         number = self._sequence
@@ -113,6 +116,7 @@ class Crowd:
         self.hello = wire.Hello("load", "1", "bench", "bench", workload(options.values))
         self._values: int = options.values
         self._latencies = array("d")
+        self._lateness = array("d")
         self._counting = False
 
     def frames_of(self, number: int) -> list[bytearray]:
@@ -123,10 +127,11 @@ class Crowd:
             for _ in range(_VARIANTS)
         ]
 
-    def answered(self, latency_s: float) -> None:
-        """Count one reply."""
+    def answered(self, latency_s: float, late_s: float) -> None:
+        """Count one reply: its time since its frame was sent, and since it was due."""
         if self._counting:
             self._latencies.append(latency_s)
+            self._lateness.append(late_s)
 
     async def play(self, options: argparse.Namespace) -> dict[str, float]:
         """Connect everyone, warm up, count for a while, and give the figures."""
@@ -140,7 +145,7 @@ class Crowd:
         await asyncio.sleep(options.seconds)
         self._counting = False
         seconds = time.perf_counter() - began
-        latencies = sorted(self._latencies)
+        latencies, lateness = sorted(self._latencies), sorted(self._lateness)
         if not latencies:
             raise SystemExit("no frame was answered")
         return {
@@ -148,6 +153,7 @@ class Crowd:
             "p50_ms": 1e3 * latencies[len(latencies) // 2],
             "p99_ms": 1e3 * latencies[int(len(latencies) * 0.99)],
             "max_ms": 1e3 * latencies[-1],
+            "p99_due_ms": 1e3 * lateness[int(len(lateness) * 0.99)],
             "lost": self.lost,
         }
 
@@ -161,8 +167,11 @@ def main() -> None:
     parser.add_argument("--fps", type=float, default=0.0, help="all clients together; 0: no pace")
     parser.add_argument("--warmup", type=float, default=1.0)
     parser.add_argument("--seconds", type=float, default=5.0)
+    parser.add_argument("--core", type=int, help="run on this core only")
     parser.add_argument("--bare", action="store_true", help="the other side is a bare echo")
     options = parser.parse_args()
+    if options.core is not None:
+        os.sched_setaffinity(0, {options.core})
 
     async def run() -> dict[str, float]:
         return await Crowd(options).play(options)

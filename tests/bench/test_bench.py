@@ -19,6 +19,7 @@ FIGURES = {
         "p50_ms",
         "p99_ms",
     },
+    "memory": {"anonymous_mb_settled", "anonymous_mb_end", "mapped_mb_end", "replay_file_mb"},
     "hold": {
         "fps_offered",
         "fps_answered",

@@ -63,6 +63,15 @@ def test_a_damaged_checkpoint_is_named_and_the_backup_used(tmp_path: Path, kind:
     assert f"using {tmp_path / BACKUP} instead" in note
 
 
+def test_a_save_after_damage_keeps_the_good_backup(tmp_path: Path) -> None:
+    for number in (1, 2):
+        checkpoints.save(tmp_path, example(number))
+    (tmp_path / NAME).write_bytes(b"damaged")
+    checkpoints.save(tmp_path, example(3))
+    assert load(tmp_path) == (3, "")
+    assert checkpoints.read(tmp_path / BACKUP).plain["frames"] == 1
+
+
 def test_a_missing_newest_is_told_and_the_backup_used(tmp_path: Path) -> None:
     """The moment between the two renames of a save."""
     for number in (1, 2):

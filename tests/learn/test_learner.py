@@ -92,7 +92,7 @@ def test_an_empty_replay_trains_nothing() -> None:
     assert learner.report.steps == 0
 
 
-@pytest.mark.parametrize("poison", [np.nan, np.inf, 1e38])
+@pytest.mark.parametrize("poison", [np.nan, np.inf, -np.inf])
 def test_a_step_that_is_not_finite_is_skipped_and_counted(poison: float) -> None:
     learner = make()
     before = learner.weights().flat
@@ -101,15 +101,11 @@ def test_a_step_that_is_not_finite_is_skipped_and_counted(poison: float) -> None
     bad.next_observation[0, 0] = poison
     bad.reward[0] = poison
     learner.step([bad])
-    if learner.report.skipped:
-        assert np.array_equal(learner.weights().flat, before)
-        assert learner.report.steps == 0
-    assert np.isfinite(learner.weights().flat).all()
+    assert (learner.report.steps, learner.report.skipped) == (0, 1)
+    assert np.array_equal(learner.weights().flat, before)
     learner.step([batch()])
-    assert learner.report.steps >= 1
+    assert (learner.report.steps, learner.report.skipped) == (1, 1)
     assert not np.array_equal(learner.weights().flat, before)
-    if not np.isfinite(poison):
-        assert learner.report.skipped == 1
 
 
 def test_the_gradient_is_clipped_to_the_given_norm() -> None:

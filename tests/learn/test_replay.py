@@ -256,7 +256,9 @@ def test_a_damaged_file_is_named(tmp_path: Path, damage: object, words: str) -> 
 def test_a_file_of_another_layout_is_refused_with_both_described(tmp_path: Path) -> None:
     Replay.in_file(tmp_path / "replay.bin", LAYOUT)
     other = Layout(2 * MIN_CAPACITY, "uint8", 128, 1, 0)
-    with pytest.raises(ReplayError, match=r"capacity=4096.*capacity=8192.*--fresh"):
+    with pytest.raises(
+        ReplayError, match=r"4,096 frames of 2 float32.*8,192 frames of 128 uint8.*--fresh"
+    ):
         Replay.in_file(tmp_path / "replay.bin", other)
 
 
@@ -276,6 +278,18 @@ def test_an_empty_replay_and_one_without_transitions_give_nothing() -> None:
     for _ in range(50):
         writer.append([(Client(), 0.0, START | TERMINAL)])
     assert sampler.sample(8, n_step=1, gamma=1.0) is None
+
+
+def test_a_replay_with_hardly_any_transition_is_still_sampled() -> None:
+    writer, client = Writer(Replay.in_memory(LAYOUT)), Client()
+    for _ in range(1000):
+        writer.append([(Client(), 0.0, START | TERMINAL)])
+    for _ in range(12):
+        writer.append([(client, 0.0, 0)])
+    sample = UniformSampler(writer.replay, 3).sample(1024, n_step=1, gamma=1.0)
+    assert sample is not None
+    assert len(sample.reward) == 1024
+    assert set(sample.observation[:, 0]) <= set(range(1000, 1011))
 
 
 def test_every_transition_has_the_same_chance() -> None:

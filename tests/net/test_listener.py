@@ -134,6 +134,20 @@ def test_an_idle_client_is_pinged_then_closed() -> None:
     on_loop(test)
 
 
+def test_who_says_bye_but_does_not_read_is_cut_off() -> None:
+    async def test(desk: Desk, listener: Listener) -> None:
+        peer = await Peer.connect(listener)
+        (connection,) = desk.connections
+        for _ in range(2000):
+            connection.write(bytes(10_000))
+        connection.resume_writing()  # read from it once more, as the kernel might let us
+        peer.writer.write(wire.encode(wire.Bye("home")))
+        await asyncio.sleep(2.3)
+        assert desk.lost == ["home"]
+
+    on_loop(test)
+
+
 def test_a_ping_is_answered_and_a_bye_ends() -> None:
     async def test(desk: Desk, listener: Listener) -> None:
         peer = await Peer.connect(listener)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
-from live import SPACES, Client, Server, Steady
+from live import Client, Server, Steady
 
 from server.net import wire
 from server.spaces import Actions, Discrete, Observation, Spaces
@@ -60,7 +60,7 @@ def ends_with(client: Client, kind: type, words: str) -> None:
 
 def test_an_oversize_length(bad: Client) -> None:
     bad.send((1 << 31).to_bytes(4, "little"))
-    ends_with(bad, wire.Error, "over the limit of 1048576")
+    ends_with(bad, wire.Reject, "over the limit of 1048576")
 
 
 def test_a_truncated_message(server: Server, good: Steady, playing: Client) -> None:
@@ -85,7 +85,7 @@ def test_a_wrong_observation_size(playing: Client) -> None:
     ends_with(playing, wire.Error, "has 16 bytes, not 15 bytes")
 
 
-@pytest.mark.parametrize("value", [np.nan, np.inf])
+@pytest.mark.parametrize("value", [np.nan, np.inf, 3e38])
 def test_values_that_are_not_finite(playing: Client, value: float) -> None:
     playing.play(3)
     playing.frame(np.array([0, 1, value, 3], np.float32).tobytes())
@@ -98,6 +98,13 @@ def test_other_spaces_than_the_agents(bad: Client) -> None:
     assert isinstance(answer, wire.Reject)
     assert "agent 'game' expects 4 float32 values" in answer.reason
     assert "you announced 128 uint8 values" in answer.reason
+
+
+def test_an_observation_that_no_message_holds(bad: Client) -> None:
+    large = Spaces(Observation("float32", (300_000,)), Actions((Discrete("s", 2),), ()), ("r",))
+    answer = bad.hello(large, token="swordfish", agent="large")
+    assert isinstance(answer, wire.Reject)
+    assert "an observation of 1,200,000 bytes does not fit" in answer.reason
 
 
 @pytest.mark.parametrize("token", ["", "swordfisch", "swordfish "])
@@ -185,17 +192,15 @@ def test_a_lost_client_comes_back_to_its_session(server: Server, good: Steady) -
     first = Client(server.port)
     welcome = first.hello(token="swordfish")
     first.play(4)
+    port = first.socket.getsockname()[1]
     first.close()
-    server.wait_for("left: the connection was lost")
+    server.wait_for(rf"test at 127\.0\.0\.1:{port} left: the connection was lost")
     second = Client(server.port)
     again = second.hello(token="swordfish", resume=welcome.session)
     assert isinstance(again, wire.Welcome)
     assert (again.session, again.resumed) == (welcome.session, True)
     second.sequence = 4
     second.play(3)
+    port = second.socket.getsockname()[1]
+    server.wait_for(rf"test at 127\.0\.0\.1:{port} came back to agent game")
     second.close()
-    assert "came back to agent game" in server.text
-
-
-def test_the_spaces_of_this_file_are_those_of_the_clients() -> None:
-    assert SPACES.observation.size_bytes == 16

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
 import sys
@@ -104,7 +103,3 @@ def test_ctrl_c_and_an_empty_server(terminal: Terminal, tmp_path: Path) -> None:
     terminal.type("stty -a | grep -c ' echo '")
     terminal.press("Enter")
     terminal.wait_for("\n1")
-
-
-def test_tmux_is_there_where_it_must_be() -> None:
-    assert shutil.which("tmux") or not os.environ.get("CI")

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from server.controls import Controls
-from server.learn.learner import Learner, Report
+from server.learn.learner import Report
 from server.learn.replay import Frames, Layout, Replay
 from server.train.thread import TrainerState, TrainingThread
 
@@ -140,6 +140,18 @@ def test_the_replay_ratio_bounds_it_exactly(stages: Callable[..., Stage]) -> Non
     assert stage.learner.report.transitions == 2 * 50 + BATCH
 
 
+def test_it_rests_while_nobody_plays(stages: Callable[..., Stage]) -> None:
+    stage = stages(min_replay=2)
+    stage.feed(10)
+    until(lambda: stage.learner.report.steps > 3)
+    stage.trainer.set_clients(False)
+    until(lambda: rests(stage))
+    assert stage.trainer.state is TrainerState.ALONE
+    stage.trainer.set_clients(True)
+    steps = stage.learner.report.steps
+    until(lambda: stage.learner.report.steps > steps)
+
+
 def test_a_replay_without_transitions_is_not_polled(stages: Callable[..., Stage]) -> None:
     stage = stages(min_replay=2)
     stage.learner.empty = True
@@ -185,6 +197,21 @@ def test_a_death_is_reported_and_calls_still_work(stages: Callable[..., Stage]) 
     assert stage.trainer.call(lambda: "state").result(5) == "state"
 
 
+def test_no_request_falls_between_the_thread_and_its_end(stages: Callable[..., Stage]) -> None:
+    for _ in range(50):
+        stage = stages(min_replay=2)
+        answers = []
+        asker = threading.Thread(
+            target=lambda stage=stage, answers=answers: answers.extend(  # type: ignore[misc]
+                stage.trainer.call(lambda: 1).result(5) for _ in range(20)
+            )
+        )
+        asker.start()
+        stage.trainer.stop(5.0)
+        asker.join(10)
+        assert len(answers) == 20
+
+
 def test_many_wake_ups_and_none_is_lost(stages: Callable[..., Stage]) -> None:
     """Every frame pays for one sample: if a wake-up were lost, the last would stay away."""
     stage = stages(min_replay=2, ratio=float(BATCH))
@@ -193,7 +220,3 @@ def test_many_wake_ups_and_none_is_lost(stages: Callable[..., Stage]) -> None:
     for number in range(300):
         stage.feed(1)
         until(lambda number=number: stage.learner.report.steps == number + 2)  # type: ignore[misc]
-
-
-def test_a_learner_fits_the_thread() -> None:
-    assert {"train", "report"} <= set(dir(Learner)) | set(Learner.__init__.__code__.co_names)

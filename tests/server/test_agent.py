@@ -1,0 +1,138 @@
+"""An agent's figures from known events."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from server.agent import Agent, Schedules
+from server.controls import Controls
+from server.learn import checkpoint as checkpoints
+from server.learn.learner import Learner, Rules
+from server.learn.network import make_inference
+from server.learn.policy import Coding, Mix, Policy
+from server.learn.replay import Layout, Replay
+from server.learn.sampler import UniformSampler
+from server.learn.schedule import Linear
+from server.net.wire import START, TERMINAL, Frame, Hello
+from server.session import Session
+from server.spaces import Actions, Discrete, Observation, Spaces
+from server.stats import RETURN_WINDOW
+
+SPACES = Spaces(Observation("float32", (2,)), Actions((Discrete("s", 2),), ()), ("r",))
+HIDDEN = (8,)
+
+
+def make_agent(directory: Path) -> Agent:
+    replay = Replay.in_memory(Layout.of(SPACES, 4096))
+    turns: list[Callable[[], None]] = []
+    learner = Learner(
+        spaces=SPACES,
+        hidden_sizes=HIDDEN,
+        rules=Rules(batch_size=4, steps_per_sample=2),
+        sampler=UniformSampler(replay, 1),
+    )
+    agent = Agent(
+        name="a",
+        game="g",
+        spaces=SPACES,
+        hidden_sizes=HIDDEN,
+        directory=directory,
+        replay=replay,
+        learner=learner,
+        policy=Policy(make_inference(SPACES, HIDDEN, "cpu"), Coding(SPACES.actions), 1),
+        schedules=Schedules(Linear(1.0, 0.0, 1000), Linear(0.5, 0.1, 1000), Linear(0.8, 0.0, 100)),
+        controls=Controls(training=False),
+        min_replay=10,
+        max_replay_ratio=0.0,
+        schedule_call=turns.append,
+        on_death=lambda name, error: None,
+    )
+    agent.start()
+    return agent
+
+
+@pytest.fixture
+def agent(tmp_path: Path) -> Agent:
+    return make_agent(tmp_path)
+
+
+def feed(agent: Agent, returns: list[float]) -> None:
+    """Play episodes of two frames with these returns."""
+    session = Session(session_id="s", hello=Hello("t", "1", "g", "a", SPACES))
+    sequence = 0
+    for value in returns:
+        for flags, reward in ((START, 9.0), (TERMINAL, value)):
+            observation = np.zeros(2, np.float32).tobytes()
+            agent.batcher.add(session, Frame(sequence, flags, [reward], observation))
+            agent.batcher.flush()
+            sequence += 1
+
+
+def test_frames_episodes_and_returns(agent: Agent) -> None:
+    feed(agent, [float(n) for n in range(30)])
+    view = agent.view()
+    assert (view.frames, view.replay_size, view.episodes) == (60, 60, 30)
+    assert view.return_last == 29.0
+    assert len(view.returns) == RETURN_WINDOW == 20
+    assert view.return_mean == pytest.approx(sum(range(10, 30)) / 20)
+    assert view.return_best == pytest.approx(sum(range(10, 30)) / 20)
+    assert view.batch_mean == 1.0
+    assert view.latency_p50_ms is not None
+    assert view.latency_p50_ms <= view.latency_p99_ms  # type: ignore[operator]
+
+
+def test_the_best_mean_stays_when_the_returns_fall(agent: Agent) -> None:
+    feed(agent, [5.0] * 20 + [0.0] * 20)
+    view = agent.view()
+    assert (view.return_mean, view.return_best) == (0.0, 5.0)
+
+
+def test_there_is_no_best_before_a_full_window(agent: Agent) -> None:
+    feed(agent, [5.0] * 19)
+    assert agent.view().return_best is None
+
+
+def test_schedules_follow_the_frames_and_overrides_win(agent: Agent) -> None:
+    feed(agent, [0.0] * 25)
+    assert agent.mix() == Mix(0.95, 0.48, pytest.approx(0.4))
+    agent.set_controls(Controls(training=False, epsilon=0.25, expert_ratio=0.0))
+    assert agent.mix() == Mix(0.25, 0.48, 0.0)
+    assert (agent.view().epsilon, agent.view().epsilon_natural) == (0.25, False)
+    agent.set_controls(Controls(training=False, greedy=True))
+    assert agent.mix() == Mix()
+    assert agent.natural_mix().epsilon == 0.95
+
+
+def test_steps_are_counted_once_and_weights_are_as_old_as_their_copy(agent: Agent) -> None:
+    feed(agent, [1.0] * 20)
+    agent.trainer.call(agent.learner.train).result(5)
+    view = agent.view()
+    assert (view.steps, view.samples, view.skipped_steps) == (2, 1, 0)
+    assert agent.learner.report.transitions == 8
+    assert agent.awaits_first_weights()
+    assert asyncio.run(agent.refresh_policy())
+    assert not agent.awaits_first_weights()
+    view = agent.view()
+    assert view.weights_version == 2
+    assert view.weights_age_s is not None
+    assert 0 <= view.weights_age_s < 5
+
+
+def test_what_is_saved_is_restored(agent: Agent, tmp_path: Path) -> None:
+    feed(agent, [2.0] * 25)
+    agent.trainer.call(agent.learner.train).result(5)
+    asyncio.run(agent.save())
+    checkpoint, note = checkpoints.load(tmp_path)
+    assert checkpoint is not None
+    assert note == ""
+    other = make_agent(tmp_path)
+    other.trainer.stop(5.0)
+    other.restore(checkpoint)
+    before, after = agent.view(), other.view()
+    for name in ("frames", "steps", "samples", "episodes", "return_mean", "return_best"):
+        assert getattr(after, name) == getattr(before, name), name
