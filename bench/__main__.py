@@ -58,7 +58,7 @@ def _add_options(command: argparse.ArgumentParser) -> None:
             "--pin",
             action=argparse.BooleanOptionalAction,
             default=True,
-            help="keep server and clients on a core each (default: yes)",
+            help="keep the server and a single client on a core each (default: yes)",
         )
     else:
         command.add_argument(

@@ -84,7 +84,6 @@ class App:
             refresh_s=config.console.refresh_s,
             status_interval_s=config.console.status_interval_s,
         )
-        self.events.listen(self._terminal.show_event)
         self.agents: dict[str, Agent] = {}
         self.lobby = Lobby(
             find_agent=self._find_agent,
@@ -108,6 +107,7 @@ class App:
 
     async def run(self) -> int:
         """Serve until someone says stop; give the process's exit code."""
+        self.events.listen(self._terminal.show_event)
         with self._signals():
             try:
                 await self.startup()

@@ -1,0 +1,245 @@
+--- A client's link to the server: connect, say hello, exchange frames for actions in lockstep.
+--
+-- Any emulator: the link works over a transport and a clock that it is given.
+--   transport.open(host, port)    -> true, or nil and why
+--   transport.send(data)          -> true, or nil and why
+--   transport.receive(wait_s)     -> bytes ("" if none came in time), or nil and why
+--   transport.close()
+--   transport.sleep(seconds)      optional: gives the core away
+--   clock()                       -> seconds of wall clock
+--
+-- The rules:
+-- - Every frame gets a number, sent or not. A frame that could not be sent leaves a gap, and the
+--   server links nothing across it.
+-- - A lost connection is tried again with back-off, offering the old session. If the session goes
+--   on, the open frame is sent again under its number; if not, the next frame starts an episode.
+-- - Nothing here waits for ever: each wait ends with the clock.
+
+local M = {}
+M.__index = M
+
+local FIRST_RETRY_S = 0.5
+local LAST_RETRY_S = 15
+local SLICE_S = 0.25 -- the longest single wait for bytes
+
+--- Make a link.
+-- options: wire, transport, clock, host, port, hello, and optionally
+--   timeout_s (10)   how long a reply may take before the connection counts as lost
+--   wait (false)     without a server: wait for it, instead of letting the game go on
+--   log              function(text): what a person should know
+function M.new(options)
+  for _, name in ipairs({ "wire", "transport", "clock", "host", "port", "hello" }) do
+    if options[name] == nil then
+      error("a link needs '" .. name .. "'")
+    end
+  end
+  return setmetatable({
+    wire = options.wire,
+    transport = options.transport,
+    clock = options.clock,
+    host = options.host,
+    port = options.port,
+    hello = options.hello,
+    timeout_s = options.timeout_s or 10,
+    wait = options.wait or false,
+    log = options.log or function() end,
+    connected = false,
+    refused = nil, -- the server's reason, if it turned us away for good
+    sequence = 0, -- of the next frame
+    session = "",
+    settings = {},
+    fresh = true, -- the next frame starts a chain of its own
+    buffer = "",
+    retry_s = FIRST_RETRY_S,
+    retry_at = nil,
+  }, M)
+end
+
+--- Send a frame and give the server's action: {discrete, continuous, source}, or nil without one.
+-- The frame has flags, rewards, observation and, optionally, executed, expert, info.
+function M:exchange(frame)
+  frame.sequence = self.sequence
+  self.sequence = self.sequence + 1
+  local asked_at = self.clock()
+  while true do
+    if self:ensure() then
+      if self.fresh then
+        frame.flags = frame.flags - frame.flags % 8 + self:with_start(frame.flags % 8)
+      end
+      local action = self:ask(frame)
+      if action then
+        self.fresh = false
+        return action
+      end
+    end
+    if self.refused or not self.wait and not self.connected and not self:may_retry(asked_at) then
+      self.fresh = true
+      return nil
+    end
+  end
+end
+
+--- Say goodbye, if anybody listens, and close.
+function M:close(reason)
+  if self.connected then
+    self.transport.send(self.wire.farewell("bye", reason))
+  end
+  self:drop()
+end
+
+-- Connecting ------------------------------------------------------------------------------------
+
+--- Be connected: at once if we are, after an attempt if one is due.
+function M:ensure()
+  if self.connected then
+    return true
+  elseif self.refused then
+    return false
+  end
+  local now = self.clock()
+  if self.retry_at and now < self.retry_at then
+    if self.wait then
+      self:nap(math.min(SLICE_S, self.retry_at - now))
+    end
+    return false
+  end
+  local good, problem = self:connect()
+  if good then
+    self.retry_s, self.retry_at = FIRST_RETRY_S, nil
+    return true
+  end
+  self:drop()
+  if not self.refused then
+    self.log("no server at " .. self.host .. ":" .. self.port .. " (" .. problem .. "), trying again in "
+      .. self.retry_s .. " s")
+    self.retry_at = self.clock() + self.retry_s
+    self.retry_s = math.min(self.retry_s * 2, LAST_RETRY_S)
+  end
+  return false
+end
+
+function M:connect()
+  local good, problem = self.transport.open(self.host, self.port)
+  if not good then
+    return nil, problem or "no connection"
+  end
+  self.buffer = ""
+  self.hello.resume = self.session
+  good, problem = self.transport.send(self.wire.hello(self.hello))
+  if not good then
+    return nil, problem or "the hello was not sent"
+  end
+  local welcome
+  welcome, problem = self:receive(self.clock() + self.timeout_s)
+  if not welcome then
+    return nil, problem
+  elseif welcome.type == "reject" then
+    self.refused = welcome.reason
+    self.log("the server refuses us: " .. welcome.reason)
+    return nil, welcome.reason
+  elseif welcome.type ~= "welcome" then
+    return nil, "no welcome"
+  end
+  if not welcome.resumed then
+    self.fresh = true
+  end
+  self.session = welcome.session
+  self:apply(welcome.settings)
+  self.connected = true
+  self.log((welcome.resumed and "back at " or "connected to ") .. self.host .. ":" .. self.port)
+  return true
+end
+
+--- Say whether the frame asked about may still be tried: once, right after a lost connection.
+function M:may_retry(asked_at)
+  return self.retry_at == nil and self.clock() - asked_at < self.timeout_s
+end
+
+function M:drop()
+  self.connected = false
+  self.buffer = ""
+  self.transport.close()
+end
+
+function M:nap(seconds)
+  if self.transport.sleep then
+    self.transport.sleep(seconds)
+  end
+end
+
+-- Talking ---------------------------------------------------------------------------------------
+
+function M:ask(frame)
+  local good, problem = self.transport.send(self.wire.frame(frame))
+  local deadline = self.clock() + self.timeout_s
+  while good do
+    local message
+    message, problem = self:receive(deadline)
+    if not message then
+      break
+    elseif message.type == nil and message[1] == frame.sequence then
+      self:apply(message[5])
+      return { discrete = message[2], continuous = message[3], source = message[4] }
+    elseif message.type == "ping" then
+      good, problem = self.transport.send(self.wire.signal("pong"))
+    elseif message.type == "bye" or message.type == "error" then
+      problem = message.reason
+      break
+    end
+    -- Anything else is an answer to a frame that was given up: it belongs to nobody.
+  end
+  self.log("lost the server: " .. tostring(problem))
+  self:drop()
+  return nil
+end
+
+--- Give the next whole message before a deadline, or nil and why not.
+function M:receive(deadline)
+  while true do
+    local message, problem = self:take()
+    if message or problem then
+      return message, problem
+    end
+    local left = deadline - self.clock()
+    if left <= 0 then
+      return nil, "no answer for " .. self.timeout_s .. " s"
+    end
+    local data
+    data, problem = self.transport.receive(math.min(left, SLICE_S))
+    if not data then
+      return nil, problem or "the connection was closed"
+    end
+    self.buffer = self.buffer .. data
+  end
+end
+
+--- Take one message from the buffer: the message, or nil, or nil and what is wrong.
+function M:take()
+  local buffer = self.buffer
+  if #buffer < 4 then
+    return nil
+  end
+  local size = self.wire.length(buffer)
+  if #buffer < 4 + size then
+    return nil
+  end
+  self.buffer = buffer:sub(5 + size)
+  local message, problem = self.wire.decode(buffer:sub(5, 4 + size))
+  if type(message) ~= "table" then
+    return nil, "the server broke the protocol: " .. (problem or "no message")
+  end
+  return message
+end
+
+function M:apply(settings)
+  for name, value in pairs(settings or {}) do
+    self.settings[name] = value
+  end
+end
+
+function M:with_start(flags)
+  local start = self.wire.START
+  return flags % (2 * start) >= start and flags or flags + start
+end
+
+return M
