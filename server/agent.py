@@ -19,7 +19,7 @@ from server.learn.replay import Replay
 from server.learn.schedule import Linear
 from server.session import Session
 from server.spaces import Spaces
-from server.stats import RETURN_WINDOW, AgentView, Rate
+from server.stats import RETURN_HISTORY, RETURN_WINDOW, AgentView, Rate
 from server.train.thread import TrainingThread
 
 _RATE_WINDOW_S = 5.0
@@ -85,7 +85,7 @@ class Agent:
             on_appended=self._on_appended,
             on_episode=self._on_episode,
         )
-        self._returns: deque[float] = deque(maxlen=RETURN_WINDOW)
+        self._returns: deque[float] = deque(maxlen=RETURN_HISTORY)
         self._episodes = 0
         self._best: float | None = None
         self._rates = {
@@ -218,7 +218,7 @@ class Agent:
             weights_version=weights.version if weights else 0,
             episodes=self._episodes,
             return_last=returns[-1] if returns else None,
-            return_mean=sum(returns) / len(returns) if returns else None,
+            return_mean=self._mean_return(),
             return_best=self._best,
             returns=returns,
         )
@@ -226,6 +226,10 @@ class Agent:
     def _on_episode(self, session: Session, episode_return: float) -> None:
         self._episodes += 1
         self._returns.append(episode_return)
-        if len(self._returns) == RETURN_WINDOW:
-            mean = sum(self._returns) / RETURN_WINDOW
+        mean = self._mean_return()
+        if mean is not None and len(self._returns) >= RETURN_WINDOW:
             self._best = mean if self._best is None else max(self._best, mean)
+
+    def _mean_return(self) -> float | None:
+        last = list(self._returns)[-RETURN_WINDOW:]
+        return sum(last) / len(last) if last else None

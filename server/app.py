@@ -137,7 +137,7 @@ class App:
             self.agents[name] = self._make_agent(name, game, spaces)
         for agent in self.agents.values():
             agent.start()
-        self.events.add(f"listening on {self.listener.address}, run {self._run.path}")
+        self.events.add(f"listening on {self.listener.address}, run {config.run.run}")
         if not config.fleet.launch:
             commands = " or ".join(self._connect_hints())
             self.events.add(f"connect an emulator with: {commands}")

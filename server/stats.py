@@ -102,7 +102,8 @@ class Snapshot:
     stopping: bool = False
 
 
-RETURN_WINDOW = 20  # episodes
+RETURN_WINDOW = 20  # episodes of which the mean is shown
+RETURN_HISTORY = 200  # episodes kept for the picture
 
 
 class Rate:

@@ -78,7 +78,8 @@ def test_frames_episodes_and_returns(agent: Agent) -> None:
     view = agent.view()
     assert (view.frames, view.replay_size, view.episodes) == (60, 60, 30)
     assert view.return_last == 29.0
-    assert len(view.returns) == RETURN_WINDOW == 20
+    assert view.returns == tuple(float(n) for n in range(30))
+    assert RETURN_WINDOW == 20
     assert view.return_mean == pytest.approx(sum(range(10, 30)) / 20)
     assert view.return_best == pytest.approx(sum(range(10, 30)) / 20)
     assert view.batch_mean == 1.0
