@@ -1,0 +1,117 @@
+--- Checks a game file, and names what is missing or wrong before anything runs.
+--
+-- A game file returns a table of data and small functions:
+--   name            the game's name on the server
+--   frame_skip      emulator frames per decision (default 1)
+--   observation     {dtype, shape, read = function(machine, state) -> list of numbers or bytes}
+--   actions         {discrete = {{name, choices}...}, continuous = {{name, low, high}...},
+--                    apply = function(machine, action), release = function(machine)}
+--   rewards         names of the components
+--   reward          function(machine, state) -> list of numbers, earned since the frame before
+--   episode         {ready = function(machine, frame) -> true once the game can be played,
+--                    begin = function(machine, state) optional,
+--                    over = function(machine, state) -> "terminal", "truncated" or nil,
+--                    idle_frames = most random idle frames after a reset (default 30)}
+--   info            optional function(machine, state) -> {{name, value}...}
+--   expert          optional function(machine, state) -> {discrete = {...}, continuous = {...}}
+-- ``state`` is a table of the game's own, empty at each start of an episode.
+
+local M = {}
+
+-- What must be where, and of which type; "?" marks what may be left out.
+local FIELDS = {
+  { "name", "string" },
+  { "frame_skip", "number?" },
+  { "observation", "table" },
+  { "observation.dtype", "string" },
+  { "observation.shape", "table" },
+  { "observation.read", "function" },
+  { "actions", "table" },
+  { "actions.discrete", "table?" },
+  { "actions.continuous", "table?" },
+  { "actions.joint", "boolean?" },
+  { "actions.apply", "function" },
+  { "actions.release", "function" },
+  { "rewards", "table" },
+  { "reward", "function" },
+  { "episode", "table" },
+  { "episode.ready", "function" },
+  { "episode.begin", "function?" },
+  { "episode.over", "function" },
+  { "episode.idle_frames", "number?" },
+  { "info", "function?" },
+  { "expert", "function?" },
+}
+
+local DTYPES = { float32 = true, uint8 = true }
+
+local function at(game, path)
+  local value = game
+  for name in path:gmatch("[^.]+") do
+    if type(value) ~= "table" then
+      return nil
+    end
+    value = value[name]
+  end
+  return value
+end
+
+local function controls_problems(problems, kind, controls, numbers)
+  for place, control in ipairs(controls or {}) do
+    local where = "actions." .. kind .. "[" .. place .. "]"
+    if type(control) ~= "table" or type(control.name) ~= "string" then
+      problems[#problems + 1] = where .. " needs a name"
+    else
+      for _, name in ipairs(numbers) do
+        if type(control[name]) ~= "number" then
+          problems[#problems + 1] = where .. " ('" .. control.name .. "') needs the number " .. name
+        end
+      end
+    end
+  end
+end
+
+--- Give every problem of a game, as a list of sentences.
+function M.problems(game)
+  if type(game) ~= "table" then
+    return { "a game file must return a table, not a " .. type(game) }
+  end
+  local problems = {}
+  for _, field in ipairs(FIELDS) do
+    local path, expected = field[1], field[2]
+    local optional = expected:sub(-1) == "?"
+    local kind, found = expected:gsub("%?", ""), type(at(game, path))
+    if found == "nil" and not optional then
+      problems[#problems + 1] = path .. " is missing: a " .. kind
+    elseif found ~= "nil" and found ~= kind then
+      problems[#problems + 1] = path .. " must be a " .. kind .. ", not a " .. found
+    end
+  end
+  if #problems > 0 then
+    return problems
+  end
+  if not DTYPES[game.observation.dtype] then
+    problems[#problems + 1] = "observation.dtype must be 'float32' or 'uint8', not '" .. game.observation.dtype .. "'"
+  end
+  if #game.rewards == 0 then
+    problems[#problems + 1] = "rewards must name at least one component"
+  end
+  local discrete, continuous = game.actions.discrete or {}, game.actions.continuous or {}
+  if #discrete + #continuous == 0 then
+    problems[#problems + 1] = "actions must name at least one discrete or continuous control"
+  end
+  controls_problems(problems, "discrete", discrete, { "choices" })
+  controls_problems(problems, "continuous", continuous, { "low", "high" })
+  return problems
+end
+
+--- Give the game itself, or raise an error that names everything wrong with it.
+function M.check(game, file)
+  local problems = M.problems(game)
+  if #problems > 0 then
+    error("the game file " .. file .. " is not right:\n  " .. table.concat(problems, "\n  "), 0)
+  end
+  return game
+end
+
+return M

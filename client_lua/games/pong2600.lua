@@ -1,0 +1,87 @@
+--- Atari 2600 Pong with its paddle: the console's 128 bytes of RAM, read from MAME's `a2600`.
+--
+-- RAM offsets from 0x80; they are those of ALE. The player has the right paddle, "Paddle 2".
+
+local RAM = 0x80
+local ENEMY_SCORE, OWN_SCORE = 13, 14
+local BALL_X, ENEMY_Y, OWN_Y, BALL_Y = 49, 50, 51, 54
+local JUMP = 48 -- no ball moves this far in one decision: it is a new ball
+local WON = 21
+local RESET_FROM, RESET_UNTIL, READY = 30, 40, 120 -- frames after power-on
+
+local PADDLE_PORT, PADDLE = ":joyport1:pad:POTY", "Paddle 2"
+
+local function clip(value)
+  return value < -1 and -1 or value > 1 and 1 or value
+end
+
+local function at(machine, offset)
+  return machine.read(RAM + offset)
+end
+
+local function observe(machine, state)
+  local ball_x, enemy_y, own_y, ball_y =
+    at(machine, BALL_X), at(machine, ENEMY_Y), at(machine, OWN_Y), at(machine, BALL_Y)
+  local old = state.before or { ball_x = ball_x, enemy_y = enemy_y, own_y = own_y, ball_y = ball_y }
+  state.before = { ball_x = ball_x, enemy_y = enemy_y, own_y = own_y, ball_y = ball_y }
+  local own, enemy = clip((own_y - 121) / 84), clip((enemy_y - 121) / 84)
+  local own_speed, enemy_speed = clip((own_y - old.own_y) / 24), clip((enemy_y - old.enemy_y) / 24)
+  if ball_y == 0 then
+    return { own, enemy, 0, 0, 0, 0, own_speed, enemy_speed, 0, 1 }
+  end
+  local dx, dy = ball_x - old.ball_x, ball_y - old.ball_y
+  if old.ball_y == 0 or dx > JUMP or dx < -JUMP or dy > JUMP or dy < -JUMP then
+    dx, dy = 0, 0
+  end
+  return {
+    own,
+    enemy,
+    (ball_x - 136) / 72,
+    (ball_y - 125) / 84,
+    clip(dx / 16),
+    clip(dy / 16),
+    own_speed,
+    enemy_speed,
+    clip((ball_y - own_y - 7) / 40),
+    0,
+  }
+end
+
+return {
+  name = "pong2600",
+  frame_skip = 4,
+  observation = { dtype = "float32", shape = { 10 }, read = observe },
+  actions = {
+    continuous = { { name = "paddle", low = 0, high = 255 } },
+    apply = function(machine, action)
+      machine.set(PADDLE_PORT, PADDLE, math.floor(action.continuous[1] + 0.5))
+    end,
+    release = function(machine)
+      machine.clear(PADDLE_PORT, PADDLE)
+    end,
+  },
+  rewards = { "score" },
+  reward = function(machine, state)
+    local own, enemy = at(machine, OWN_SCORE), at(machine, ENEMY_SCORE)
+    local earned = (own - (state.own or own)) - (enemy - (state.enemy or enemy))
+    state.own, state.enemy = own, enemy
+    return { earned }
+  end,
+  episode = {
+    ready = function(machine, frame)
+      machine.set(":SWB", "Reset Game", frame >= RESET_FROM and frame < RESET_UNTIL and 1 or 0)
+      return frame >= READY
+    end,
+    begin = function(machine, state)
+      state.own, state.enemy = at(machine, OWN_SCORE), at(machine, ENEMY_SCORE)
+    end,
+    over = function(machine)
+      if at(machine, OWN_SCORE) >= WON or at(machine, ENEMY_SCORE) >= WON then
+        return "terminal"
+      end
+    end,
+  },
+  info = function(machine)
+    return { { "score", at(machine, OWN_SCORE) }, { "enemy", at(machine, ENEMY_SCORE) } }
+  end,
+}

@@ -1,0 +1,155 @@
+--- Plays one game for the server: what to do after each frame of the emulator.
+--
+-- Knows no emulator: an adapter gives it a machine and calls ``frame`` once per emulator frame.
+--   machine.save()    keep the machine's state as the start of all episodes
+--   machine.load()    go back to it; done a frame or two later
+--   (and whatever the adapter and its games agree on for reading and for inputs)
+--
+--   booting ──ready──▶ settling ──idle frames──▶ playing ──over──▶ resetting ──▶ settling
+
+local M = {}
+M.__index = M
+
+local LOAD_FRAMES = 2 -- until a requested load has surely been carried out
+local DEFAULT_IDLE_FRAMES = 30
+
+--- Make a player. options: game, machine, link, wire, and optionally
+-- random (function(n) -> 0 .. n) and on_refused (function(reason)).
+function M.new(options)
+  local self = setmetatable({
+    game = options.game,
+    machine = options.machine,
+    link = options.link,
+    wire = options.wire,
+    random = options.random or function(most)
+      return math.random(0, most)
+    end,
+    on_refused = options.on_refused or function() end,
+    skip = options.game.frame_skip or 1,
+    frames = 0, -- of the emulator, since the player was made
+    decisions = 0,
+    episodes = 0,
+    wait = 0,
+  }, M)
+  self.phase = self.booting
+  return self
+end
+
+--- Give what the client announces, from the game's own data.
+function M.hello(game, client, version, agent, token)
+  return {
+    client = client,
+    client_version = version,
+    game = game.name,
+    agent = agent or "",
+    observation = { dtype = game.observation.dtype, shape = game.observation.shape },
+    actions = game.actions,
+    rewards = game.rewards,
+    token = token or "",
+  }
+end
+
+--- Do what is to be done after one frame of the emulator.
+function M:frame()
+  self.frames = self.frames + 1
+  self.phase(self)
+end
+
+function M:booting()
+  if self.game.episode.ready(self.machine, self.frames) then
+    self.game.actions.release(self.machine)
+    self.machine.save()
+    self:settle()
+  end
+end
+
+function M:settle()
+  self.wait = self.random(self.game.episode.idle_frames or DEFAULT_IDLE_FRAMES)
+  self.phase = self.settling
+end
+
+function M:settling()
+  if self.wait > 0 then
+    self.wait = self.wait - 1
+    return
+  end
+  self.state = {}
+  self.earned = nil
+  self.since = 0
+  if self.game.episode.begin then
+    self.game.episode.begin(self.machine, self.state)
+  end
+  self.phase = self.playing
+  self:decide(self.wire.START)
+end
+
+function M:playing()
+  self:earn()
+  self.since = self.since + 1
+  local over = self.game.episode.over(self.machine, self.state)
+  if over then
+    self:decide(over == "terminal" and self.wire.TERMINAL or self.wire.TRUNCATED)
+    self.episodes = self.episodes + 1
+    self.game.actions.release(self.machine)
+    self.machine.load()
+    self.wait = LOAD_FRAMES
+    self.phase = self.resetting
+  elseif self.since >= self.skip then
+    self:decide(0)
+  end
+end
+
+function M:resetting()
+  self.wait = self.wait - 1
+  if self.wait <= 0 then
+    self:settle()
+  end
+end
+
+--- Add up what was earned since the last decision.
+function M:earn()
+  local now = self.game.reward(self.machine, self.state)
+  local earned = self.earned
+  if not earned then
+    self.earned = now
+    return
+  end
+  for place = 1, #now do
+    earned[place] = earned[place] + now[place]
+  end
+end
+
+--- Show the server a frame and do what it answers.
+function M:decide(flags)
+  local game, machine, state = self.game, self.machine, self.state
+  local observation = game.observation.read(machine, state)
+  if type(observation) == "table" then
+    observation = self.wire.floats(observation)
+  end
+  local rewards = self.earned
+  if not rewards then
+    rewards = {}
+    for place = 1, #game.rewards do
+      rewards[place] = 0
+    end
+  end
+  self.earned, self.since = nil, 0
+  self.decisions = self.decisions + 1
+  local action = self.link:exchange({
+    flags = flags,
+    rewards = rewards,
+    observation = observation,
+    expert = game.expert and game.expert(machine, state) or nil,
+    info = game.info and game.info(machine, state) or nil,
+  })
+  if action then
+    game.actions.apply(machine, action)
+  else
+    game.actions.release(machine)
+    if self.link.refused then
+      self.on_refused(self.link.refused)
+    end
+  end
+end
+
+return M
