@@ -4,6 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 GAME ?= pong
+EMULATOR ?= ale
 EMULATORS ?= 2
 ARGS ?=
 PIP_ARGS ?=
@@ -17,12 +18,13 @@ help: ## list the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):[^#]*## /  make \1|/' | column -t -s '|' 2>/dev/null \
 		|| grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST)
 	@echo
+	@echo '  make run EMULATOR=mame GAME=pong2600'
 	@echo '  make run GAME=breakout EMULATORS=4 ARGS="--batch-size 512"'
 
 install: $(VENV)/.installed ## make the virtual environment and install what `make run` needs
 
 run: $(VENV)/.installed ## start the server, its dashboard and EMULATORS (2) emulators playing GAME (pong)
-	@$(BIN)/python main.py --run $(GAME) --launch ale:$(GAME)=$(EMULATORS) $(ARGS)
+	@$(BIN)/python main.py --run $(GAME) --launch $(EMULATOR):$(GAME)=$(EMULATORS) $(ARGS)
 
 test: $(VENV)/.installed-dev ## run all tests (ARGS go to pytest)
 	@$(BIN)/python -m pytest $(ARGS)

@@ -225,7 +225,8 @@ class Fleet:
     """Emulators that the server starts itself."""
 
     launch: tuple[str, ...] = setting(
-        (), "Emulators to start, as emulator:game=count (ale:pong=2); may be repeated."
+        (),
+        "Emulators to start, as emulator:game=count (ale:pong=2, mame:pong2600=4); repeatable.",
     )
     niceness: int = setting(
         10,

@@ -26,6 +26,7 @@ local SLICE_S = 0.25 -- the longest single wait for bytes
 -- options: wire, transport, clock, host, port, hello, and optionally
 --   timeout_s (10)   how long a reply may take before the connection counts as lost
 --   wait (false)     without a server: wait for it, instead of letting the game go on
+--   once (false)     a server that is gone, or not there, is a refusal: do not try again
 --   log              function(text): what a person should know
 function M.new(options)
   for _, name in ipairs({ "wire", "transport", "clock", "host", "port", "hello" }) do
@@ -42,9 +43,11 @@ function M.new(options)
     hello = options.hello,
     timeout_s = options.timeout_s or 10,
     wait = options.wait or false,
+    once = options.once or false,
     log = options.log or function() end,
     connected = false,
-    refused = nil, -- the server's reason, if it turned us away for good
+    refused = nil, -- why there is no use in trying again
+    gone = false, -- whether that is because the server is away
     sequence = 0, -- of the next frame
     session = "",
     settings = {},
@@ -109,6 +112,9 @@ function M:ensure()
     return true
   end
   self:drop()
+  if self.once and not self.refused then
+    self.refused, self.gone = problem, true
+  end
   if not self.refused then
     self.log("no server at " .. self.host .. ":" .. self.port .. " (" .. problem .. "), trying again in "
       .. self.retry_s .. " s")
@@ -190,6 +196,9 @@ function M:ask(frame)
   end
   self.log("lost the server: " .. tostring(problem))
   self:drop()
+  if self.once then
+    self.refused, self.gone = tostring(problem), true
+  end
   return nil
 end
 

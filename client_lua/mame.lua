@@ -7,6 +7,7 @@
 --   COINOP_SERVER   address of the server (127.0.0.1:9797); an IP, names are not looked up
 --   COINOP_NAME     what the client calls itself      COINOP_AGENT  which agent plays
 --   COINOP_TOKEN    the server's secret               COINOP_SEED   of the idle frames
+--   COINOP_ONCE     1: end with the server, instead of waiting for another one
 --   COINOP_WAIT     1: wait for the server while it is away, instead of playing on
 --   COINOP_TRANSPORT  "file" forces MAME's own sockets where LuaSocket is installed
 
@@ -210,11 +211,12 @@ local function start()
       port = tonumber(port),
       hello = hello,
       wait = setting("WAIT") == "1",
+      once = setting("ONCE") == "1",
       log = say,
     }),
     random = dice(tonumber(setting("SEED", "1"))),
-    on_refused = function()
-      os.exit(2, false)
+    on_refused = function(gone)
+      os.exit(gone and 1 or 2, false)
     end,
   })
   say("playing " .. game.name .. " over " .. over.name)

@@ -14,7 +14,7 @@ local LOAD_FRAMES = 2 -- until a requested load has surely been carried out
 local DEFAULT_IDLE_FRAMES = 30
 
 --- Make a player. options: game, machine, link, wire, and optionally
--- random (function(n) -> 0 .. n) and on_refused (function(reason)).
+-- random (function(n) -> 0 .. n) and on_refused (function(gone): there is no use in going on).
 function M.new(options)
   local self = setmetatable({
     game = options.game,
@@ -147,7 +147,7 @@ function M:decide(flags)
   else
     game.actions.release(machine)
     if self.link.refused then
-      self.on_refused(self.link.refused)
+      self.on_refused(self.link.gone)
     end
   end
 end

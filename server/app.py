@@ -25,7 +25,8 @@ from server import fleet as fleet_module
 from server.agent import Agent, Schedules
 from server.console.terminal import Terminal
 from server.controls import Command, Controls
-from server.fleet import Fleet, FleetError
+from server.emulators import LaunchError
+from server.fleet import Fleet
 from server.learn import checkpoint as checkpoints
 from server.learn.checkpoint import Checkpoint, CheckpointError
 from server.learn.learner import Learner, Rules
@@ -53,7 +54,7 @@ class DeviceError(ValueError):
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # the last: the terminal was closed
 
 # What goes wrong before the first client: told in one line. An OSError names its own file.
-STARTUP_ERRORS = (RunError, ReplayError, CheckpointError, FleetError, DeviceError, OSError)
+STARTUP_ERRORS = (RunError, ReplayError, CheckpointError, LaunchError, DeviceError, OSError)
 
 
 class App:
@@ -142,8 +143,10 @@ class App:
             commands = " or ".join(self._connect_hints())
             self.events.add(f"connect an emulator with: {commands}")
         played = sum(agent.frames for agent in self.agents.values())
-        logs = self._run.path / "logs"
-        await asyncio.to_thread(self._fleet.start, self.listener.address, self._token, logs, played)
+        homes = self._run.path / "emulators"
+        await asyncio.to_thread(
+            self._fleet.start, self.listener.address, self._token, homes, played
+        )
         # What exists now stays: the collector need not look at torch's million objects again,
         # which stopped every thread for a tenth of a second.
         gc.collect()
@@ -263,7 +266,7 @@ class App:
     async def _mind_clocks(self) -> None:
         self.listener.mind_clocks()
         self.lobby.forget_lost()
-        for text in self._fleet.fallen():
+        for text in self._fleet.tend():
             self.events.add(text, "warning")
         if any(agent.awaits_first_weights() for agent in self.agents.values()):
             self._sync_now.set()

@@ -1,23 +1,27 @@
-"""Emulators that the server starts beside itself and ends with itself."""
+"""Emulators that the server starts beside itself, keeps running, and ends with itself."""
 
 from __future__ import annotations
 
 import os
 import re
 import subprocess
-import sys
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+
+from server import emulators
+from server.emulators import LaunchError, Seat
 
 _FORM = re.compile(r"(?P<emulator>[a-z0-9]+):(?P<game>[A-Za-z0-9._/-]+?)(=(?P<count>[0-9]+))?")
 _END_S = 3.0  # for an emulator to end by itself before it is killed
 _MOST = 1024
 _SEED_STRIDE = 1_000_003
-
-
-class FleetError(ValueError):
-    """A launch that cannot be carried out; the message names it and the fix."""
+_FIRST_RETRY_S = 1.0  # before a fallen emulator is started again; doubled each time
+_LAST_RETRY_S = 60.0
+_STEADY_S = 60.0  # an emulator that ran this long has recovered
+_MOST_FALLS = 5  # in a row, before it counts as a crash loop
+_REFUSED = 2  # exit code of a client that will never be let in
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,39 +33,94 @@ class Launch:
     count: int
 
 
-# How each kind of emulator is started: what stands before the game on the command line.
-_COMMANDS = {
-    "ale": ("-m", "client_py", "--ale"),
-    "gym": ("-m", "client_py", "--env"),
-}
-
-
 def parse(text: str) -> Launch:
     """Read 'emulator:game=count'."""
     match = _FORM.fullmatch(text)
     if match is None:
-        raise FleetError(f"--launch {text!r} must be emulator:game=count, such as ale:pong=2")
-    if match["emulator"] not in _COMMANDS:
-        known = ", ".join(_COMMANDS)
-        raise FleetError(
+        raise LaunchError(f"--launch {text!r} must be emulator:game=count, such as ale:pong=2")
+    if match["emulator"] not in emulators.kinds():
+        known = ", ".join(emulators.kinds())
+        raise LaunchError(
             f"--launch {text!r}: unknown emulator {match['emulator']!r}; known: {known}"
         )
     count = int(match["count"] or 1)
     if not 1 <= count <= _MOST:
-        raise FleetError(f"--launch {text!r}: the count must be 1 to {_MOST}")
+        raise LaunchError(f"--launch {text!r}: the count must be 1 to {_MOST}")
     return Launch(match["emulator"], match["game"], count)
 
 
 class Emulator:
-    """One emulator process and its log."""
+    """One emulator: its process, its log, and how often it fell."""
 
-    def __init__(self, name: str, process: subprocess.Popen[bytes], log: Path) -> None:
-        self.name = name
-        self.process = process
-        self._log = log
+    def __init__(self, launch: Launch, seat: Seat, niceness: int) -> None:
+        self.seat = seat
+        self._launch = launch
+        self._niceness = niceness
+        self._log = seat.home / "output.log"
+        self._process: subprocess.Popen[bytes] | None = None
+        self._started_s = 0.0
+        self._falls = 0
+        self._retry_at: float | None = None
 
-    def last_words(self) -> str:
-        """Give the last line it wrote."""
+    def start(self) -> None:
+        """Run it, with its output in its own log."""
+        self.seat.home.mkdir(parents=True, exist_ok=True)
+        command = emulators.command(self._launch.emulator, self._launch.game, self.seat)
+        with self._log.open("wb") as output:
+            self._process = subprocess.Popen(
+                command.arguments,
+                cwd=command.directory,
+                env={**os.environ, **command.environment},
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,  # Ctrl-C in the terminal is the server's to handle
+                restore_signals=False,  # SIGPIPE stays ignored: MAME's own sockets need that
+            )
+        self._started_s, self._retry_at = time.monotonic(), None
+        # Never below our own: that is for the superuser only.
+        niceness = max(self._niceness, os.getpriority(os.PRIO_PROCESS, 0))
+        os.setpriority(os.PRIO_PROCESS, self._process.pid, niceness)
+
+    def tend(self, now: float) -> str | None:
+        """Start it again if it fell and its time has come; say what a person should know."""
+        if self._process is None:
+            if self._retry_at is not None and now >= self._retry_at:
+                self.start()
+                return f"emulator {self.seat.name} started again"
+            return None
+        code = self._process.poll()
+        if code is None:
+            return None
+        self._process = None
+        self._falls = 1 if now - self._started_s >= _STEADY_S else self._falls + 1
+        text = f"emulator {self.seat.name} ended with code {code}: {self._last_words()}"
+        if code == _REFUSED:
+            return f"{text}; not started again"
+        if self._falls >= _MOST_FALLS:
+            return f"{text}; it fell {self._falls} times in a row and stays down (log: {self._log})"
+        wait_s = min(_LAST_RETRY_S, _FIRST_RETRY_S * 2 ** (self._falls - 1))
+        self._retry_at = now + wait_s
+        return f"{text}; starting it again in {wait_s:g} s"
+
+    def ask_to_end(self) -> None:
+        """Ask it to end, and never start it again."""
+        self._retry_at = None
+        if self._process is not None:
+            self._process.terminate()
+
+    def end(self) -> None:
+        """Make certain that it has ended."""
+        if self._process is None:
+            return
+        try:
+            self._process.wait(_END_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._process = None
+
+    def _last_words(self) -> str:
         try:
             lines = self._log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
         except OSError:
@@ -72,78 +131,46 @@ class Emulator:
 class Fleet:
     """All emulators of this server."""
 
-    def __init__(self, launches: list[Launch], *, seed: int, niceness: int) -> None:
+    def __init__(
+        self,
+        launches: list[Launch],
+        *,
+        seed: int,
+        niceness: int,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._launches = launches
         self._seed = seed
         self._niceness = niceness
+        self._clock = clock
         self._emulators: list[Emulator] = []
 
-    def start(self, server: str, token: str, logs: Path, played: int) -> None:
-        """Start them all against a server's address, each with a log of its own.
+    def start(self, server: str, token: str, homes: Path, played: int) -> None:
+        """Start them all against a server's address, each in a directory of its own.
 
         The number of frames the run has played so far decides which episodes come next.
         """
-        root = Path(__file__).resolve().parent.parent
-        logs.mkdir(parents=True, exist_ok=True)
         for launch in self._launches:
             for number in range(1, launch.count + 1):
                 name = re.sub(r"[^A-Za-z0-9._-]", "-", f"{launch.emulator}-{launch.game}-{number}")
                 # A client counts its seed up by one an episode: far apart, so that no two
                 # play the same ones, and shifted, so that a resumed run plays new ones.
                 seed = (self._seed * 1000 + len(self._emulators)) * _SEED_STRIDE + played
-                command = [sys.executable, *_COMMANDS[launch.emulator], launch.game]
-                command += [
-                    "--server",
-                    server,
-                    "--name",
-                    name,
-                    "--seed",
-                    str(seed % 2**31),
-                    "--once",
-                ]
-                log = logs / f"{name}.log"
-                with log.open("wb") as output:
-                    process = _spawn(command, output, root, token)
-                self._emulators.append(Emulator(name, process, log))
-                # Never below our own: that is for the superuser only.
-                niceness = max(self._niceness, os.getpriority(os.PRIO_PROCESS, 0))
-                os.setpriority(os.PRIO_PROCESS, process.pid, niceness)
+                seat = Seat(name, server, seed % 2**31, homes / name, token)
+                emulator = Emulator(launch, seat, self._niceness)
+                self._emulators.append(emulator)
+                emulator.start()
 
-    def fallen(self) -> list[str]:
-        """Take out the emulators that ended by themselves; say which and why."""
-        gone = [emulator for emulator in self._emulators if emulator.process.poll() is not None]
-        self._emulators = [emulator for emulator in self._emulators if emulator not in gone]
-        return [
-            f"emulator {emulator.name} ended with code {emulator.process.returncode}: "
-            f"{emulator.last_words()}"
-            for emulator in gone
-        ]
+    def tend(self) -> list[str]:
+        """Look after the emulators that fell; give what a person should know."""
+        now = self._clock()
+        told = (emulator.tend(now) for emulator in self._emulators)
+        return [text for text in told if text is not None]
 
     def stop(self) -> None:
         """End them all: first politely, then for certain."""
-        for emulator in self._emulators:
-            emulator.process.terminate()
-        for emulator in self._emulators:
-            try:
-                emulator.process.wait(_END_S)
-            except subprocess.TimeoutExpired:
-                emulator.process.kill()
-                emulator.process.wait()
-        self._emulators = []
-
-
-def _spawn(
-    command: list[str], output: IO[bytes], root: Path, token: str
-) -> subprocess.Popen[bytes]:
-    environment = dict(os.environ)
-    if token:
-        environment["COINOP_TOKEN"] = token
-    return subprocess.Popen(
-        command,
-        cwd=root,
-        env=environment,
-        stdin=subprocess.DEVNULL,
-        stdout=output,
-        stderr=subprocess.STDOUT,
-        start_new_session=True,  # Ctrl-C in the terminal is the server's to handle
-    )
+        emulators_now, self._emulators = self._emulators, []
+        for emulator in emulators_now:
+            emulator.ask_to_end()
+        for emulator in emulators_now:
+            emulator.end()

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -131,6 +133,38 @@ def test_a_server_that_comes_back_is_found_again(mame: Start, tmp_path: Path) ->
         stored(tmp_path).check_valid()
     finally:
         second.kill()
+
+
+def test_the_fleet_launches_mame_and_starts_a_killed_one_again(tmp_path: Path) -> None:
+    server = Server(tmp_path / "runs", "--launch", "mame:pong2600=2")
+    try:
+        server.wait_for("mame-pong2600-1 at .* joined agent pong2600")
+        server.wait_for("mame-pong2600-2 at .* joined agent pong2600")
+        number = server.process.pid
+        tasks = Path(f"/proc/{number}/task").glob("*/children")
+        children = [int(child) for task in tasks for child in task.read_text().split()]
+        assert len(children) == 2
+        os.kill(children[0], signal.SIGKILL)
+        server.wait_for(r"emulator mame-pong2600-\d ended with code -9: .*again in 1 s")
+        server.wait_for(r"emulator mame-pong2600-\d started again")
+        server.wait_for(r"(?s)started again.*mame-pong2600-\d at .* joined agent pong2600")
+        assert server.stop() == 0
+        assert not any(Path(f"/proc/{child}").exists() for child in children)
+    finally:
+        server.kill()
+
+
+def test_launched_emulators_do_not_outlive_a_killed_server(tmp_path: Path) -> None:
+    server = Server(tmp_path / "runs", "--launch", "mame:pong2600=1")
+    server.wait_for("mame-pong2600-1 at .* joined agent pong2600")
+    number = server.process.pid
+    tasks = Path(f"/proc/{number}/task").glob("*/children")
+    (child,) = [child for task in tasks for child in task.read_text().split()]
+    server.kill()
+    deadline = time.monotonic() + 30
+    while Path(f"/proc/{child}").exists():
+        assert time.monotonic() < deadline, "MAME lives on without its server"
+        time.sleep(0.1)
 
 
 def test_a_refusal_ends_mame_with_the_reason(tmp_path: Path, mame: Start) -> None:

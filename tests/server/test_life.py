@@ -361,7 +361,9 @@ def test_launched_emulators_play_and_end_with_the_server(start: Start) -> None:
 
 def test_an_emulator_that_cannot_start_is_reported_with_its_last_words(start: Start) -> None:
     server = start("--launch", "ale:no_such_game")
-    server.wait_for(r"warning +emulator ale-no_such_game-1 ended with code 2: .*no_such_game")
+    server.wait_for(
+        r"emulator ale-no_such_game-1 ended with code 2: .*no_such_game.*; not started again"
+    )
     assert server.stop() == 0
 
 
