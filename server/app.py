@@ -312,12 +312,7 @@ class App:
         config = self._config
         directory = self._run.agent_directory(name)
         hidden_sizes = config.network.hidden_sizes
-        layout = Layout.of(spaces, config.replay.replay_capacity)
-        replay = (
-            Replay.in_file(directory / "replay.bin", layout)
-            if config.replay.replay_storage == "file"
-            else Replay.in_memory(layout)
-        )
+        replay = _open_replay(config, directory, spaces)
         checkpoint, note = checkpoints.load(directory)
         if note:
             self.events.add(note, "warning")
@@ -431,6 +426,13 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
         return None
     factory: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop
     return factory
+
+
+def _open_replay(config: Config, directory: Path, spaces: Spaces) -> Replay:
+    layout = Layout.of(spaces, config.replay.replay_capacity)
+    if config.replay.replay_storage == "memory":
+        return Replay.in_memory(layout)
+    return Replay.in_file(directory / "replay.bin", layout)
 
 
 def _rules(config: Config) -> Rules:

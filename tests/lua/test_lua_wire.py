@@ -8,21 +8,16 @@ from typing import Any
 
 import msgpack
 import pytest
+from golden import CONTROLS, FRAMES, examples
 from hypothesis import given
 from hypothesis import strategies as st
 from lua import VERSIONS, Lua
 
 from server.net import wire
-from server.net.wire import Choice, Executed, Frame, Source
-from server.spaces import Actions, Continuous, Discrete, Observation, Spaces
+from server.net.wire import Choice, Frame, Source
 
 LUAS = {version: Lua(version) for version in VERSIONS}
 WIRES = {version: LUAS[version].load("wire.lua") for version in VERSIONS}
-SPACES = Spaces(
-    Observation("uint8", (4,)),
-    Actions((Discrete("stick", 3),), (Continuous("paddle", 0.0, 255.0),)),
-    ("score", "bonus"),
-)
 
 
 @pytest.fixture(params=VERSIONS)
@@ -56,7 +51,7 @@ def lua_frame(version: str, frame: Frame) -> bytes:
     return data
 
 
-def test_a_hello_has_pythons_bytes(version: str) -> None:
+def test_a_hello_has_the_documents_bytes(version: str) -> None:
     hello = {
         "client": "mame",
         "client_version": "0.251",
@@ -71,24 +66,17 @@ def test_a_hello_has_pythons_bytes(version: str) -> None:
         "rewards": ["score", "bonus"],
         "token": "secret",
     }
-    expected = wire.Hello("mame", "0.251", "pong2600", "pong", SPACES, token="secret")
-    assert WIRES[version][b"hello"](LUAS[version].table(hello)) == wire.encode(expected)
+    assert WIRES[version][b"hello"](LUAS[version].table(hello)) == examples()["hello"][1]
+
+
+@pytest.mark.parametrize("name", FRAMES)
+def test_frames_have_the_documents_bytes(version: str, name: str) -> None:
+    assert lua_frame(version, FRAMES[name]) == examples()[name][1]
 
 
 @pytest.mark.parametrize(
     "frame",
     [
-        Frame(7, 0, [1.0, -0.5], bytes([0, 1, 2, 255])),
-        Frame(0, wire.START, [0.0, 0.0], bytes(4)),
-        Frame(
-            70000,
-            wire.TERMINAL,
-            [0.0, 0.25],
-            bytes([9, 8, 7, 6]),
-            Executed(Source.HUMAN, Choice([2], [127.5])),
-            Choice([1], [0.0]),
-            {"score": 1200, "level": 3},
-        ),
         Frame(1, 2, [1e300, -1e-310], bytes(300), None, None, {"name": "é", "share": 0.5}),
         Frame(2**53 - 1, 7, [float("inf"), float("-inf")], bytes(70_000), None, Choice([], [])),
     ],
@@ -97,10 +85,12 @@ def test_frames_have_pythons_bytes(version: str, frame: Frame) -> None:
     assert lua_frame(version, frame) == wire.encode_frame(frame)
 
 
-def test_small_messages_have_pythons_bytes(version: str) -> None:
+def test_small_messages_have_the_documents_bytes(version: str) -> None:
     lua = WIRES[version]
-    assert lua[b"signal"](b"ping") == wire.encode(wire.Ping())
-    assert lua[b"signal"](b"pong") == wire.encode(wire.Pong())
+    assert lua[b"signal"](b"ping") == examples()["ping"][1]
+    assert lua[b"signal"](b"pong") == examples()["pong"][1]
+    reason = CONTROLS["bye"].reason  # type: ignore[union-attr]
+    assert lua[b"farewell"](b"bye", reason.encode()) == examples()["bye"][1]
     for reason in ("short", "x" * 100, "y" * 1000):
         assert lua[b"farewell"](b"bye", reason.encode()) == wire.encode(wire.Bye(reason))
 
