@@ -226,7 +226,8 @@ class Fleet:
 
     launch: tuple[str, ...] = setting(
         (),
-        "Emulators to start, as emulator:game=count (ale:pong=2, mame:pong2600=4); repeatable.",
+        "Emulators to start, as emulator:game=count: ale:pong=2, gym:CartPole-v1, mame:pong2600. "
+        "May be repeated.",
     )
     niceness: int = setting(
         10,
@@ -285,7 +286,7 @@ def from_values(values: Mapping[str, Mapping[str, Any]]) -> Config:
     """Build a checked Config from {section: {setting: value}}; what is absent keeps its default."""
     for section in values:
         if section not in SECTIONS:
-            raise ConfigError(f"unknown section [{section}]{_hint(section, SECTIONS)}")
+            raise ConfigError(_unknown_section(section))
     built = {}
     for section, kind in SECTIONS.items():
         fields = {f.name: f for f in dataclasses.fields(kind)}
@@ -338,7 +339,20 @@ def markdown() -> str:
         "",
         "Generated from `config.py` by `make docs`; do not edit by hand. Each setting is an option",
         "on the command line (`--batch-size 128`) and a key in a TOML file (`--config FILE`); the",
-        "command line wins over the file, the file over the default. Counts may end in k, M or G.",
+        "command line wins over the file, the file over the default. On the command line, counts",
+        "may end in k, M or G. A file looks like this:",
+        "",
+        "```toml",
+        "[run]",
+        'run = "breakout"',
+        "",
+        "[learner]",
+        "batch_size = 512",
+        "learning_rate = 0.0003",
+        "",
+        "[fleet]",
+        'launch = ["ale:breakout=4"]',
+        "```",
     ]
     for section, kind in SECTIONS.items():
         lines += ["", f"## [{section}]", "", str(kind.__doc__), ""]
@@ -459,6 +473,13 @@ def _shown(value: Any) -> str:
 def _type_name(kind: type) -> str:
     names = {int: "a whole number", float: "a number", str: "text", bool: "true or false"}
     return names[kind]
+
+
+def _unknown_section(name: str) -> str:
+    homes = [s for s, kind in SECTIONS.items() if name in kind.__dataclass_fields__]
+    if homes:
+        return f"{name} belongs under [{homes[0]}]"
+    return f"unknown section [{name}]{_hint(name, SECTIONS)}"
 
 
 def _hint(name: str, known: Mapping[str, Any]) -> str:

@@ -40,8 +40,15 @@ def main(arguments: list[str] | None = None) -> int:
     if sys.stdout.isatty():
         print("coinop: starting (loading torch takes a few seconds)", flush=True)
     # Imported late: --help and a wrong option should not wait for torch.
-    from server.app import serve
-
+    try:
+        from server.app import serve
+    except ModuleNotFoundError as error:
+        print(
+            f"coinop: {error.name} is not installed for this Python; run `make install` and use "
+            ".venv/bin/python",
+            file=sys.stderr,
+        )
+        return 2
     return serve(settings, token=token)
 
 

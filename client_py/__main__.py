@@ -44,7 +44,14 @@ def main(arguments: list[str] | None = None) -> int:
     # Several BLAS threads per client fight for the cores; must be set before numpy is loaded.
     for library in ("OMP", "OPENBLAS", "MKL"):
         os.environ[f"{library}_NUM_THREADS"] = "1"
-    from client_py.player import GameError
+    try:
+        from client_py.player import GameError
+    except ModuleNotFoundError as error:
+        _warn(
+            f"{error.name} is not installed for this Python; run `make install` and use "
+            ".venv/bin/python"
+        )
+        return _USAGE_ERROR
     from server.spaces import SpaceError
 
     try:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import difflib
+import os
 import random
 import struct
+import sys
 from typing import Any
 
 import ale_py
@@ -198,6 +200,8 @@ def _interface(path: str, seed: int, render: bool, stickiness: float) -> ale_py.
     if render:
         if not ale_py.SDL_SUPPORT:
             raise GameError("this build of ale-py cannot open a window: leave --render out")
+        if sys.platform == "linux" and not {"DISPLAY", "WAYLAND_DISPLAY"} & set(os.environ):
+            raise GameError("there is no display to open a window on: leave --render out")
         ale.setBool("display_screen", True)
     ale.loadROM(path)
     return ale

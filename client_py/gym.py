@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import math
 import re
 from collections.abc import Callable, Iterator
@@ -89,6 +90,8 @@ def _make(env_id: str, render: bool) -> gymnasium.Env[Any, Any]:
             import ale_py
 
             gymnasium.register_envs(ale_py)
+        if render:
+            importlib.import_module("pygame")  # what Gymnasium's windows are drawn with
         mode = "human" if render else None
         return gymnasium.make(env_id, render_mode=mode, disable_env_checker=True)
     except (gymnasium.error.DependencyNotInstalled, ImportError) as error:

@@ -88,9 +88,7 @@ class Agent:
         self._returns: deque[float] = deque(maxlen=RETURN_HISTORY)
         self._episodes = 0
         self._best: float | None = None
-        self._rates = {
-            name: Rate(_RATE_WINDOW_S) for name in ("frames", "steps", "samples", "transitions")
-        }
+        self._rates: dict[str, Rate] = {}
 
     @property
     def frames(self) -> int:
@@ -169,6 +167,13 @@ class Agent:
         """Load the first weights into play and start the trainer."""
         self._refresh_mix()
         self._policy.load(self.learner.weights())
+        report = self.learner.report
+        self._rates = {
+            "frames": Rate(_RATE_WINDOW_S, self.frames),
+            "steps": Rate(_RATE_WINDOW_S, report.steps),
+            "samples": Rate(_RATE_WINDOW_S, report.samples),
+            "transitions": Rate(_RATE_WINDOW_S, report.transitions),
+        }
         self.trainer.set_clients(False)
         self.trainer.start()
 

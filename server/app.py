@@ -43,6 +43,7 @@ from server.spaces import Spaces, from_plain
 from server.stats import EventLog, Snapshot
 
 _STOP_S = 30.0  # for a trainer to finish its sample
+_FIRST_SAVE_S = 30.0  # after the start; the pause doubles until it is save_interval_s
 _CLOCKS_S = 1.0  # between looks at silent clients and fallen emulators
 _FORCED = 130  # exit code after a second Ctrl-C
 
@@ -119,6 +120,8 @@ class App:
                 self._fleet.stop()
         for failure in self._failures:
             _complain(failure)
+        if not self._failures and sys.stdout.isatty():
+            print(f"saved in {_short(self._run.path)}; start it again to go on")
         return 1 if self._failures else 0
 
     async def startup(self) -> None:
@@ -131,9 +134,12 @@ class App:
             )
         _check_device(config.network.device)
         asyncio.get_running_loop().set_exception_handler(self._loop_error)
-        self._run = Run.open(Path(config.run.runs_dir), config.run.run, fresh=config.run.fresh)
-        self._run.write_settings(_described(config))
+        # The port first: if it is taken, nothing is written anywhere.
         await self.listener.start(config.server.host, config.server.port)
+        self._run = Run.open(Path(config.run.runs_dir), config.run.run, fresh=config.run.fresh)
+        if self._run.kept_as is not None:
+            self.events.add(f"starting over; the old run is kept as {_short(self._run.kept_as)}")
+        self._run.write_settings(_described(config))
         for name, (game, spaces) in self._run.agents().items():
             self.agents[name] = self._make_agent(name, game, spaces)
         for agent in self.agents.values():
@@ -152,7 +158,7 @@ class App:
         gc.collect()
         gc.freeze()
         self._every(_CLOCKS_S, self._mind_clocks)
-        self._every(config.run.save_interval_s, self.save)
+        self._tasks.append(asyncio.create_task(self._guarded(self._keep_saving())))
         self._tasks.append(asyncio.create_task(self._guarded(self._heartbeat())))
 
     async def shutdown(self) -> None:
@@ -196,6 +202,14 @@ class App:
                     self.events.add("saved")
             return good
 
+    async def _keep_saving(self) -> None:
+        """Save on schedule, and sooner at first: a young run has the most to lose."""
+        wait_s = _FIRST_SAVE_S
+        while True:
+            await asyncio.sleep(min(wait_s, self._config.run.save_interval_s))
+            wait_s *= 2
+            await self.save()
+
     def command(self, command: Command) -> None:
         """Do what a person asked for."""
         match command:
@@ -232,8 +246,9 @@ class App:
         if host in ("0.0.0.0", "::", ""):
             options = f" --server THIS_MACHINE:{port}"
         options += " --token-file FILE" if self._token else ""
+        python = _short(Path(sys.executable))
         return tuple(
-            f"python -m client_py {game}{options}" for game in ("--ale pong", "--env CartPole-v1")
+            f"{python} -m client_py {game}{options}" for game in ("--ale pong", "--env CartPole-v1")
         )
 
     def _steer(self, command: Command) -> None:
@@ -290,7 +305,8 @@ class App:
             if agent.spaces != hello.spaces:
                 raise Refused(
                     f"agent {hello.agent!r} expects {agent.spaces.describe()}; you announced "
-                    f"{hello.spaces.describe()}; announce the same, or name another agent"
+                    f"{hello.spaces.describe()}; start the client with the same observation "
+                    "and controls, or name another agent (--agent NAME)"
                 )
             return agent
         if len(self.agents) >= self._config.server.max_agents:
@@ -305,7 +321,10 @@ class App:
             raise Refused(f"agent {hello.agent!r} cannot be made: {error}") from error
         self.agents[hello.agent] = agent
         agent.start()
-        self.events.add(f"new agent {hello.agent}: {hello.spaces.describe()}")
+        size = agent.replay.layout.size_bytes() / 1e6
+        self.events.add(
+            f"new agent {hello.agent}: {hello.spaces.describe()}; its replay takes {size:,.0f} MB"
+        )
         return agent
 
     def _make_agent(self, name: str, game: str, spaces: Spaces) -> Agent:
@@ -352,6 +371,13 @@ class App:
             self.events.add(
                 f"agent {name} resumed: {agent.frames:,} frames, "
                 f"{learner.report.steps:,} steps, {replay.size:,} frames in the replay"
+            )
+            self._saved_s = time.monotonic() - max(0.0, time.time() - _saved_at(directory))
+        elif replay.head:
+            self.events.add(
+                f"agent {name} has no checkpoint: its {replay.head:,} frames are kept, "
+                "its network starts anew",
+                "warning",
             )
         return agent
 
@@ -489,6 +515,21 @@ def _described(config: Config) -> dict[str, Any]:
             "numpy": np.__version__,
         },
     }
+
+
+def _short(path: Path) -> str:
+    """Give a path as a person here would type it."""
+    return str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)
+
+
+def _saved_at(directory: Path) -> float:
+    """Give when the checkpoint in use was written, seconds since the epoch."""
+    times = [
+        file.stat().st_mtime
+        for file in (directory / checkpoints.NAME, directory / checkpoints.BACKUP)
+        if file.exists()
+    ]
+    return times[0] if times else 0.0
 
 
 def _complain(text: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import importlib.util
 import os
 import shutil
@@ -44,6 +45,14 @@ class Command:
 def command(emulator: str, game: str, seat: Seat) -> Command:
     """Give the command for one emulator, or say what is missing."""
     return _KINDS[emulator](game, seat)
+
+
+def check(emulator: str, game: str) -> None:
+    """Say at once what would be missing later."""
+    if emulator == "ale":
+        _ale_rom(game)
+    elif emulator == "mame":
+        _mame(game, Seat("check", "", 0, ROOT))
 
 
 def kinds() -> tuple[str, ...]:
@@ -102,16 +111,23 @@ def _rom(game: str, cart: str) -> Path:
     """Find a game's ROM: one of the ale-py wheel, or a file the user brings."""
     if not cart.startswith("ale:"):
         path = Path(cart).expanduser()
-        fix = "put it there"
-    else:
-        wheel = importlib.util.find_spec("ale_py")
-        if wheel is None or wheel.origin is None:
-            raise LaunchError(f"game {game!r} uses a ROM of ale-py; pip install ale-py")
-        path = Path(wheel.origin).parent / "roms" / f"{cart.removeprefix('ale:')}.bin"
-        fix = "reinstall ale-py"
-    if not path.exists():
-        raise LaunchError(f"the ROM of game {game!r} is expected at {path}; {fix}")
-    return path
+        if not path.exists():
+            raise LaunchError(f"the ROM of game {game!r} is expected at {path}; put it there")
+        return path
+    return _ale_rom(cart.removeprefix("ale:"))
+
+
+def _ale_rom(game: str) -> Path:
+    wheel = importlib.util.find_spec("ale_py")
+    if wheel is None or wheel.origin is None:
+        raise LaunchError(f"the game {game!r} comes with ale-py; pip install ale-py")
+    roms = Path(wheel.origin).parent / "roms"
+    names = sorted(path.stem for path in roms.glob("*.bin"))
+    if game not in names:
+        near = difflib.get_close_matches(game, names, n=3)
+        hint = f"did you mean {' or '.join(near)}?" if near else f"there are: {', '.join(names)}"
+        raise LaunchError(f"ale-py has no game {game!r}; {hint}")
+    return roms / f"{game}.bin"
 
 
 _KINDS: dict[str, Callable[[str, Seat], Command]] = {

@@ -46,6 +46,7 @@ def parse(text: str) -> Launch:
     count = int(match["count"] or 1)
     if not 1 <= count <= _MOST:
         raise LaunchError(f"--launch {text!r}: the count must be 1 to {_MOST}")
+    emulators.check(match["emulator"], match["game"])
     return Launch(match["emulator"], match["game"], count)
 
 

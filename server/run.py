@@ -19,8 +19,9 @@ class RunError(RuntimeError):
 class Run:
     """An open run: locked against other servers until it is closed."""
 
-    def __init__(self, path: Path, lock: IO[str]) -> None:
+    def __init__(self, path: Path, lock: IO[str], kept_as: Path | None) -> None:
         self.path = path
+        self.kept_as = kept_as  # where the run that had this name before is now
         self._lock = lock
 
     @classmethod
@@ -34,14 +35,15 @@ class Run:
         try:
             path.mkdir(parents=True, exist_ok=True)
             lock = _locked(path)
+            kept_as = None
             if fresh and any(entry.name != "lock" for entry in path.iterdir()):
-                path.rename(_free_name(path))
+                kept_as = path.rename(_free_name(path))
                 lock.close()
                 path.mkdir()
                 lock = _locked(path)
         except OSError as error:
             raise RunError(f"cannot use the run directory {path}: {error.strerror}") from error
-        return cls(path, lock)
+        return cls(path, lock, kept_as)
 
     def close(self) -> None:
         """Let other servers use the run."""

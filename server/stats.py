@@ -109,10 +109,12 @@ RETURN_HISTORY = 200  # episodes kept for the picture
 class Rate:
     """How fast a counter grows, over a real window of time."""
 
-    def __init__(self, window_s: float, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, window_s: float, count: float = 0, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._window_s = window_s
         self._clock = clock
-        self._points: deque[tuple[float, float]] = deque()
+        self._points: deque[tuple[float, float]] = deque([(clock(), count)])
 
     def update(self, count: float) -> float:
         """Note the counter's value now, and give its growth per second over the window."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Iterable
+from collections.abc import Sequence
 from itertools import groupby
 
 from rich.segment import Segment
@@ -20,6 +20,8 @@ _WIDE_HEADLINE = 96
 _WIDE_FOOTER = 150
 _WIDE_CAPTION = 34
 _WIDE_RETURNS = 66
+
+_CLOCK_WIDTH = 10  # of an event: hours, minutes, seconds, a gap
 
 
 def headline(snapshot: Snapshot, agent: AgentView | None, width: int) -> Line:
@@ -120,14 +122,14 @@ def play(snapshot: Snapshot, agent: AgentView, width: int) -> list[Line]:
 def _choices(snapshot: Snapshot, agent: AgentView, width: int) -> list[Line]:
     greedy = snapshot.controls.greedy
     return [
-        _choice("epsilon", agent.epsilon, agent.epsilon_natural, width),
-        _choice("expert", agent.expert_ratio, agent.expert_natural, width),
+        _choice("epsilon", agent.epsilon, agent.epsilon_natural, greedy, width),
+        _choice("expert", agent.expert_ratio, agent.expert_natural, greedy, width),
         figure("greedy", "on" if greedy else "off", width, _mark(not greedy, theme.PLAIN)),
     ]
 
 
-def _choice(label: str, share: float, natural: bool, width: int) -> Line:
-    note = "natural" if natural else "override"
+def _choice(label: str, share: float, natural: bool, greedy: bool, width: int) -> Line:
+    note = "greedy" if greedy else "natural" if natural else "override"
     style = _mark(natural, theme.PLAIN)
     return figure(label, figures.share(share), width, style, note)
 
@@ -198,18 +200,24 @@ def _axis(values: tuple[float, ...], rows: int) -> list[str]:
     return labels
 
 
-def events(newest: Iterable[Event], width: int) -> list[Line]:
-    """Show what happened, coloured by its level."""
-    return [
-        [
-            Segment(figures.clock(event.time_s) + "  ", theme.QUIET),
-            Segment(
-                fit(figures.clean(event.text), max(0, width - 10)),
-                theme.LEVELS.get(event.level, theme.PLAIN),
-            ),
-        ]
-        for event in newest
-    ]
+def events(newest: Sequence[Event], width: int, rows: int) -> list[Line]:
+    """Show what happened, coloured by its level, in the last rows that there is room for.
+
+    A long text goes on in the next line: the advice stands at its end.
+    """
+    room = max(8, width - _CLOCK_WIDTH)
+    lines: list[Line] = []
+    for event in reversed(newest):
+        style = theme.LEVELS.get(event.level, theme.PLAIN)
+        texts = textwrap.wrap(figures.clean(event.text), room, break_on_hyphens=False) or [""]
+        clocks = [figures.clock(event.time_s)] + [""] * (len(texts) - 1)
+        lines = [
+            [Segment(clock.ljust(_CLOCK_WIDTH), theme.QUIET), Segment(fit(text, room), style)]
+            for clock, text in zip(clocks, texts, strict=True)
+        ] + lines
+        if len(lines) >= rows:
+            break
+    return lines[max(0, len(lines) - rows) :]
 
 
 def hints(commands: tuple[str, ...], width: int) -> list[Line]:

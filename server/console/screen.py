@@ -164,7 +164,7 @@ def _welcome(snapshot: Snapshot, width: int) -> list[Line]:
 
 def _events(snapshot: Snapshot, width: int, rows: int) -> Cell:
     newest = snapshot.events[-rows:] if rows else ()
-    return Cell("events", panels.events(newest, width - PADDING))
+    return Cell("events", panels.events(newest, width - PADDING, rows))
 
 
 def _more(hidden: int) -> str:

@@ -98,6 +98,7 @@ def test_other_spaces_than_the_agents(bad: Client) -> None:
     assert isinstance(answer, wire.Reject)
     assert "agent 'game' expects 4 float32 values" in answer.reason
     assert "you announced 128 uint8 values" in answer.reason
+    assert "name another agent (--agent NAME)" in answer.reason
 
 
 def test_an_observation_that_no_message_holds(bad: Client) -> None:

@@ -105,6 +105,7 @@ def test_a_wrong_value_is_refused_with_name_value_and_bounds(
         ("[trainer]\ntraining = 1", "training = 1 must be true or false"),
         ("[network]\nhidden_sizes = 64", "hidden_sizes = 64 must be a list"),
         ("learner = 3", "learner"),
+        ("batch_size = 512", "batch_size belongs under .learner."),
         ("[learner", "is not valid TOML"),
     ],
 )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -12,6 +14,8 @@ import pytest
 from server import emulators
 from server.emulators import Command, LaunchError, Seat
 from server.fleet import Fleet, Launch, parse
+
+MAME = shutil.which("mame", path=f"{os.environ.get('PATH', '')}:/usr/games")
 
 
 class Clock:
@@ -28,7 +32,11 @@ class Clock:
         ("ale:pong=2", Launch("ale", "pong", 2)),
         ("gym:CartPole-v1", Launch("gym", "CartPole-v1", 1)),
         ("gym:ALE/Pong-v5=3", Launch("gym", "ALE/Pong-v5", 3)),
-        ("mame:pong2600=4", Launch("mame", "pong2600", 4)),
+        pytest.param(
+            "mame:pong2600=4",
+            Launch("mame", "pong2600", 4),
+            marks=pytest.mark.skipif(not MAME, reason="MAME is not installed"),
+        ),
     ],
 )
 def test_what_can_be_launched(text: str, launch: Launch) -> None:
@@ -41,6 +49,7 @@ def test_what_can_be_launched(text: str, launch: Launch) -> None:
         ("pong", "must be emulator:game=count"),
         ("ale:pong=x", "must be emulator:game=count"),
         ("ale:pong=0", "the count must be 1 to 1024"),
+        ("ale:pongg", "ale-py has no game 'pongg'; did you mean pong"),
         ("sega:sonic", "unknown emulator 'sega'; known: ale, gym, mame"),
     ],
 )
@@ -58,6 +67,8 @@ def test_a_mame_that_is_not_installed_is_named_with_the_fix(
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(emulators, "_MAME_PLACES", str(tmp_path))
+    with pytest.raises(LaunchError, match="apt-get install mame"):
+        parse("mame:pong2600=2")
     with pytest.raises(LaunchError, match="apt-get install mame"):
         emulators.command("mame", "pong2600", seat(tmp_path))
 

@@ -93,6 +93,7 @@ def test_starting_again_resumes_and_fresh_starts_over(start: Start, tmp_path: Pa
     played(third, 10).close()
     assert third.stop() == 0
     assert "resumed" not in third.text
+    assert "starting over; the old run is kept as" in third.text
     kept = [path for path in (tmp_path / "runs").iterdir() if path.name.startswith("default.")]
     assert len(kept) == 1
     old = checkpoints.read(kept[0] / "agents" / "game" / checkpoints.NAME)
@@ -117,6 +118,16 @@ def test_a_killed_server_keeps_its_replay_and_newest_checkpoint(
     replay = Replay.in_file(agent_directory(tmp_path) / "replay.bin", layout)
     assert replay.head == 626
     replay.check_valid()
+
+
+def test_frames_without_a_checkpoint_are_told(start: Start, tmp_path: Path) -> None:
+    server = start()
+    played(server, 30).close()
+    server.process.kill()
+    server.process.wait()
+    again = start()
+    again.wait_for("agent game has no checkpoint: its 30 frames are kept, its network starts anew")
+    assert again.stop() == 0
 
 
 def test_a_damaged_checkpoint_is_told_and_the_backup_used(start: Start, tmp_path: Path) -> None:
@@ -244,6 +255,7 @@ def test_other_machines_need_a_token(start: Start) -> None:
         (["--batch-size", "0"], "batch_size = 0 is out of range: 1 to 65536"),
         (["--launch", "pong"], "must be emulator:game=count"),
         (["--launch", "mess:pong"], "unknown emulator 'mess'"),
+        (["--launch", "ale:pongg"], "ale-py has no game 'pongg'; did you mean pong"),
         (["--run", "../x"], "must be 1 to 64 letters"),
         (["--token-file", "/nowhere/token"], "cannot read token_file = /nowhere/token"),
     ],
@@ -360,9 +372,9 @@ def test_launched_emulators_play_and_end_with_the_server(start: Start) -> None:
 
 
 def test_an_emulator_that_cannot_start_is_reported_with_its_last_words(start: Start) -> None:
-    server = start("--launch", "ale:no_such_game")
+    server = start("--launch", "gym:NoSuchGame-v0")
     server.wait_for(
-        r"emulator ale-no_such_game-1 ended with code 2: .*no_such_game.*; not started again"
+        r"emulator gym-NoSuchGame-v0-1 ended with code 2: .*NoSuchGame.*; not started again"
     )
     assert server.stop() == 0
 

@@ -20,7 +20,7 @@ class Clock:
 
 def test_a_rate_is_taken_over_a_real_window() -> None:
     clock = Clock()
-    rate = Rate(5.0, clock)
+    rate = Rate(5.0, clock=clock)
     assert rate.update(0) == 0.0
     for second in range(1, 11):
         clock.now += 1.0
@@ -34,7 +34,7 @@ def test_a_rate_is_taken_over_a_real_window() -> None:
 
 def test_a_rate_is_not_one_over_the_last_interval() -> None:
     clock = Clock()
-    rate = Rate(5.0, clock)
+    rate = Rate(5.0, clock=clock)
     rate.update(0)
     for count in (100, 100, 100, 100, 500):
         clock.now += 1.0
