@@ -125,7 +125,7 @@ class App:
         return 1 if self._failures else 0
 
     async def startup(self) -> None:
-        """Open the run, take up its agents, listen, start the emulators."""
+        """Listen, open the run, take up its agents, start the emulators."""
         config = self._config
         if not is_loopback(config.server.host) and not self._token:
             raise ListenError(
@@ -153,8 +153,8 @@ class App:
         await asyncio.to_thread(
             self._fleet.start, self.listener.address, self._token, homes, played
         )
-        # What exists now stays: the collector need not look at torch's million objects again,
-        # which stopped every thread for a tenth of a second.
+        # What exists now stays: a full collection over torch's 170,000 objects would stop every
+        # thread for over a tenth of a second (docs/architecture.md).
         gc.collect()
         gc.freeze()
         self._every(_CLOCKS_S, self._mind_clocks)

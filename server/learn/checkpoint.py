@@ -10,6 +10,7 @@ import contextlib
 import hashlib
 import json
 import os
+import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -114,7 +115,10 @@ def _keep_as_backup(path: Path, backup: Path) -> None:
         return
     link = backup.with_suffix(".link")
     link.unlink(missing_ok=True)
-    os.link(path, link)
+    try:
+        os.link(path, link)
+    except PermissionError:  # a file system without hard links
+        shutil.copyfile(path, link)
     link.replace(backup)
 
 
