@@ -57,8 +57,8 @@ def _add_options(command: argparse.ArgumentParser) -> None:
         command.add_argument(
             "--pin",
             action=argparse.BooleanOptionalAction,
-            default=True,
-            help="keep the server and a single client on a core each (default: yes)",
+            default=False,
+            help="keep the server and a single client on a core each (default: no)",
         )
     else:
         command.add_argument(
