@@ -1,20 +1,32 @@
 --- Checks a game file, and names what is missing or wrong before anything runs.
 --
--- A game file returns a table of data and small functions:
+-- A game file is called with a function that runs another file of its directory by name, for a game
+-- too long for one, and returns a table of data and small functions:
 --   name            the game's name on the server
 --   frame_skip      emulator frames per decision (default 1)
+--   decide          optional function(machine, state) -> true after the frames that call for a
+--                   decision, of those that frame_skip leaves; for a game with a clock of its own,
+--                   or with times when actions mean nothing
+--   settings        optional {{name, default, low, high, about}...}: numbers that the server may
+--                   push (``--client-setting name=value``); what it pushed is in state.settings,
+--                   which is kept up to date, the default where it pushed nothing
+--   inputs          optional {emulator = {name = {port, field}...}...}: the game's own names for its
+--                   inputs, and where each emulator it runs under has them. machine.press(name,
+--                   value) sets one, in whichever emulator; machine.release() lets all of them go
 --   observation     {dtype, shape, read = function(machine, state) -> list of numbers or bytes}
 --   actions         {discrete = {{name, choices}...}, continuous = {{name, low, high}...},
---                    apply = function(machine, action), release = function(machine)}
+--                    apply = function(machine, action, state), release = function(machine)}
 --   rewards         names of the components
 --   reward          function(machine, state) -> list of numbers, earned since the frame before
 --   episode         {ready = function(machine, frame) -> true once the game can be played,
---                    begin = function(machine, state) optional,
+--                    begin = function(machine, state) optional; false: not begun yet, it is called
+--                    again after the next frame,
 --                    over = function(machine, state) -> "terminal", "truncated" or nil,
 --                    idle_frames = most random idle frames after a reset (default 30)}
 --   info            optional function(machine, state) -> {{name, value}...}
 --   expert          optional function(machine, state) -> {discrete = {...}, continuous = {...}}
--- ``state`` is a table of the game's own, empty at each start of an episode.
+-- ``machine`` is the emulator; boot.lua says what it can do.
+-- ``state`` is a table of the game's own; at each start of an episode it holds ``settings`` only.
 
 local M = {}
 
@@ -22,6 +34,9 @@ local M = {}
 local FIELDS = {
   { "name", "string" },
   { "frame_skip", "number?" },
+  { "decide", "function?" },
+  { "settings", "table?" },
+  { "inputs", "table?" },
   { "observation", "table" },
   { "observation.dtype", "string" },
   { "observation.shape", "table" },
@@ -71,6 +86,36 @@ local function controls_problems(problems, kind, controls, numbers)
   end
 end
 
+local function inputs_problems(problems, inputs)
+  for emulator, names in pairs(inputs or {}) do
+    for name, input in pairs(names) do
+      if type(input) ~= "table" or input[1] == nil or input[2] == nil then
+        problems[#problems + 1] = "inputs." .. emulator .. "." .. name .. " must be {port, field}"
+      end
+    end
+  end
+end
+
+local function settings_problems(problems, settings)
+  for place, setting in ipairs(settings or {}) do
+    local where = "settings[" .. place .. "]"
+    if type(setting) ~= "table" or type(setting.name) ~= "string" then
+      problems[#problems + 1] = where .. " needs a name"
+    else
+      where = where .. " ('" .. setting.name .. "')"
+      local default, low, high = setting.default, setting.low, setting.high
+      if type(default) ~= "number" or type(low) ~= "number" or type(high) ~= "number" then
+        problems[#problems + 1] = where .. " needs the numbers default, low and high"
+      elseif not (low <= default and default <= high) then
+        problems[#problems + 1] = where .. ": the default " .. default .. " is not within " .. low .. " to " .. high
+      end
+      if type(setting.about) ~= "string" then
+        problems[#problems + 1] = where .. " needs a sentence: about"
+      end
+    end
+  end
+end
+
 --- Give every problem of a game, as a list of sentences.
 function M.problems(game)
   if type(game) ~= "table" then
@@ -102,7 +147,24 @@ function M.problems(game)
   end
   controls_problems(problems, "discrete", discrete, { "choices" })
   controls_problems(problems, "continuous", continuous, { "low", "high" })
+  inputs_problems(problems, game.inputs)
+  settings_problems(problems, game.settings)
   return problems
+end
+
+--- Load a game file and check it.
+function M.load(file)
+  local directory = file:match("^(.*[/\\])") or ""
+  local function load(path)
+    local chunk, problem = loadfile(path)
+    return chunk or error("cannot load the game: " .. problem, 0)
+  end
+  local parts = {}
+  local function beside(name)
+    parts[name] = parts[name] or load(directory .. name .. ".lua")(beside)
+    return parts[name]
+  end
+  return M.check(load(file)(beside), file)
 end
 
 --- Give the game itself, or raise an error that names everything wrong with it.

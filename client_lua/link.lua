@@ -50,7 +50,7 @@ function M.new(options)
     gone = false, -- whether that is because the server is away
     sequence = 0, -- of the next frame
     session = "",
-    settings = {},
+    settings = {}, -- what the server pushed
     fresh = true, -- the next frame starts a chain of its own
     buffer = "",
     retry_s = FIRST_RETRY_S,
@@ -59,7 +59,8 @@ function M.new(options)
 end
 
 --- Send a frame and give the server's action: {discrete, continuous, source}, or nil without one.
--- The frame has flags, rewards, observation and, optionally, executed, expert, info.
+-- The frame has flags, rewards, observation and, optionally, executed, expert, info, and preview:
+-- the bytes of a picture that go before it, once, as a newer one will follow.
 function M:exchange(frame)
   frame.sequence = self.sequence
   self.sequence = self.sequence + 1
@@ -80,6 +81,16 @@ function M:exchange(frame)
       return nil
     end
   end
+end
+
+--- Connect before there is a frame, to learn the server's settings; say whether it worked.
+function M:join()
+  while not self:ensure() do
+    if self.refused or not self.wait then
+      return false
+    end
+  end
+  return true
 end
 
 --- Say goodbye, if anybody listens, and close.
@@ -176,7 +187,11 @@ end
 -- Talking ---------------------------------------------------------------------------------------
 
 function M:ask(frame)
-  local good, problem = self.transport.send(self.wire.frame(frame))
+  local data = self.wire.frame(frame)
+  if frame.preview then
+    data, frame.preview = frame.preview .. data, nil
+  end
+  local good, problem = self.transport.send(data)
   local deadline = self.clock() + self.timeout_s
   while good do
     local message

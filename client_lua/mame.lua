@@ -1,38 +1,17 @@
---- The adapter for MAME, and the script it boots with; the only file that names MAME's API.
+--- The adapter for MAME, and the script it boots with; it and mame_inventory.lua name MAME's API.
 --
 --   mame ... -autoboot_script /abs/client_lua/mame.lua -autoboot_delay 0
 --
--- Settings come from the environment:
---   COINOP_GAME     name of a file in games/, or an absolute path
---   COINOP_SERVER   address of the server (127.0.0.1:9797); an IP, names are not looked up
---   COINOP_NAME     what the client calls itself      COINOP_AGENT  which agent plays
---   COINOP_TOKEN    the server's secret               COINOP_SEED   of the idle frames
---   COINOP_ONCE     1: end with the server, instead of waiting for another one
---   COINOP_WAIT     1: wait for the server while it is away, instead of playing on
+-- boot.lua has the settings. One is MAME's own:
 --   COINOP_TRANSPORT  "file" forces MAME's own sockets where LuaSocket is installed
 
-local VERSION = "1"
+-- A soft reset runs this script again while the old callbacks stay: one player is enough.
+if package.loaded["coinop"] then
+  return
+end
+
 local here = debug.getinfo(1, "S").source:match("^@(.*[/\\])") or "./"
-
-local function load(name)
-  local chunk, problem = loadfile(here .. name .. ".lua")
-  if not chunk then
-    error(problem, 0)
-  end
-  return chunk()
-end
-
-local function setting(name, default)
-  local value = os.getenv("COINOP_" .. name)
-  if value == nil or value == "" then
-    return default
-  end
-  return value
-end
-
-local function say(text)
-  print("coinop: " .. text)
-end
+local boot = assert(loadfile(here .. "boot.lua"))()
 
 --- Seconds of wall clock; os.clock would be CPU time, which stands still while we wait.
 local function clock()
@@ -82,13 +61,18 @@ local function file_transport()
 end
 
 local function transport()
-  if setting("TRANSPORT") ~= "file" then
-    local found = load("luasocket").new(require)
+  if boot.setting("TRANSPORT") ~= "file" then
+    local found = boot.load("luasocket").new(require)
     if found then
       return found
     end
   end
   return file_transport()
+end
+
+--- MAME would take nil for address 0: a misspelt name must not read something else.
+local function no_address()
+  error("the address is nil: is its name spelt right?", 3)
 end
 
 --- What a game sees of MAME. Fields and spaces are looked up once: a look-up costs microseconds.
@@ -112,17 +96,17 @@ local function new_machine()
 
   --- Read one byte of a processor's memory.
   function machine.read(address, device)
-    return space(device or ":maincpu"):read_u8(address)
+    return space(device or ":maincpu"):read_u8(address or no_address())
   end
 
   --- Read a range of bytes, both ends included, as a string.
   function machine.read_range(first, last, device)
-    return space(device or ":maincpu"):read_range(first, last, 8)
+    return space(device or ":maincpu"):read_range(first or no_address(), last or no_address(), 8)
   end
 
   --- Write one byte.
   function machine.write(address, value, device)
-    space(device or ":maincpu"):write_u8(address, value)
+    space(device or ":maincpu"):write_u8(address or no_address(), value)
   end
 
   --- Set an input: 1 or 0 for a button, 0 to 255 for a dial. It stays until it is changed.
@@ -148,111 +132,65 @@ local function new_machine()
     end
   end
 
-  --- Give the screen: bytes (4 a pixel), width, height.
+  --- Give the screen: bytes (4 a pixel), width, height, order of the bytes.
   function machine.pixels()
     for _, screen in pairs(running.screens) do
-      return screen:pixels()
+      local bytes, width, height = screen:pixels()
+      return bytes, width, height, "BGRA"
     end
   end
 
-  function machine.save()
-    running:save("coinop")
+  function machine.save(name)
+    running:save(name or "coinop")
   end
 
-  function machine.load()
-    running:load("coinop")
+  function machine.load(name)
+    running:load(name or "coinop")
+  end
+
+  --- List the inputs and the RAM, for those who do not know them yet (see explore.lua).
+  function machine.inventory()
+    return boot.load("mame_inventory").list(running)
   end
 
   return machine
 end
 
---- Random numbers of our own: Lua's are shared with whatever else runs in MAME.
-local function dice(seed)
-  local state = seed % 2147483647
-  if state == 0 then
-    state = 1
+local session = boot.start({ emulator = "mame", clock = clock, transport = transport, machine = new_machine })
+package.loaded["coinop"] = session
+
+--- End the process. With an autoboot script MAME often crashes at a normal exit; this way it never does.
+local function leave(code)
+  os.exit(code, false)
+end
+
+--- Make a function that says whether the screen shows another frame than at the last call.
+-- MAME tells of a frame more than once where a screen is drawn in parts: `pong` 80 times for 60.
+local function new_watch()
+  for _, screen in pairs(manager.machine.screens) do
+    local shown
+    return function()
+      local number, before = screen:frame_number(), shown
+      shown = number
+      return number ~= before
+    end
   end
-  return function(most)
-    state = state * 48271 % 2147483647
-    return state % (most + 1)
+  return function() -- no screen: every call is a frame
+    return true
   end
 end
 
-local function start()
-  local wire, link, player, games = load("wire"), load("link"), load("player"), load("game")
-  local name = setting("GAME")
-  if not name then
-    error("set COINOP_GAME to the name of a game in " .. here .. "games", 0)
-  end
-  local file = name:find("[/\\]") and name or here .. "games/" .. name .. ".lua"
-  local chunk, problem = loadfile(file)
-  if not chunk then
-    error("cannot load the game: " .. problem, 0)
-  end
-  local game = games.check(chunk(), file)
-  local server = setting("SERVER", "127.0.0.1:9797")
-  local host, port = server:match("^(.*):(%d+)$")
-  if not host then
-    error("COINOP_SERVER = '" .. server .. "' must be ADDRESS:PORT", 0)
-  end
-  local hello = player.hello(
-    game, setting("NAME", "mame"), VERSION, setting("AGENT", ""), setting("TOKEN", "")
-  )
-  local over = transport()
-  local playing = player.new({
-    game = game,
-    machine = new_machine(),
-    wire = wire,
-    link = link.new({
-      wire = wire,
-      transport = over,
-      clock = clock,
-      host = host,
-      port = tonumber(port),
-      hello = hello,
-      wait = setting("WAIT") == "1",
-      once = setting("ONCE") == "1",
-      log = say,
-    }),
-    random = dice(tonumber(setting("SEED", "1"))),
-    on_refused = function(gone)
-      os.exit(gone and 1 or 2, false)
-    end,
-  })
-  say("playing " .. game.name .. " over " .. over.name)
-  return playing
-end
-
--- A soft reset runs this script again while the old callbacks stay: one player is enough.
-if package.loaded["coinop"] then
-  return
-end
-local good, playing = pcall(start)
-if not good then
-  say(playing)
-  os.exit(2, false)
-end
-package.loaded["coinop"] = playing
-
-local limit = tonumber(setting("FRAMES", "0")) -- for tests: leave after this many frames
-
--- Kept in a local of the file: MAME drops a subscription that nobody holds.
+-- Kept in locals of the file: MAME drops a subscription that nobody holds.
+local is_new_frame = new_watch()
 local subscription = emu.register_frame_done(function()
-  local fine, problem = pcall(playing.frame, playing)
-  if not fine then
-    say("error: " .. tostring(problem))
-    os.exit(1, false)
-  elseif limit > 0 and playing.frames >= limit then
-    playing.link:close("done")
-    say("played " .. playing.frames .. " frames, " .. playing.decisions .. " decisions, "
-      .. playing.episodes .. " episodes")
-    -- With an autoboot script MAME often crashes at a normal exit; this way it never does.
-    os.exit(0, false)
+  local code = is_new_frame() and session:frame()
+  if code then
+    leave(code)
   end
 end)
 local leaving = emu.register_stop(function()
-  playing.link:close("the emulator was closed")
-  os.exit(0, false)
+  session:close("the emulator was closed")
+  leave(0)
 end)
 
 return { subscription, leaving }

@@ -3,18 +3,23 @@
 -- Knows no emulator: an adapter gives it a machine and calls ``frame`` once per emulator frame.
 --   machine.save()    keep the machine's state as the start of all episodes
 --   machine.load()    go back to it; done a frame or two later
+--   machine.picture(most_width, most_height)   optional: width, height and RGB bytes of the screen
 --   (and whatever the adapter and its games agree on for reading and for inputs)
 --
---   booting ──ready──▶ settling ──idle frames──▶ playing ──over──▶ resetting ──▶ settling
+--   booting ──ready──▶ settling ──idle frames──▶ beginning ──begun──▶ playing ──over──▶ resetting
+--                         ▲                                                                 │
+--                         └─────────────────────────────────────────────────────────────────┘
 
 local M = {}
 M.__index = M
 
 local LOAD_FRAMES = 2 -- until a requested load has surely been carried out
 local DEFAULT_IDLE_FRAMES = 30
+local PREVIEW_WIDTH, PREVIEW_HEIGHT = 160, 120 -- the server takes larger ones; these do for people
 
 --- Make a player. options: game, machine, link, wire, and optionally
--- random (function(n) -> 0 .. n) and on_refused (function(gone): there is no use in going on).
+-- frame_skip (else the game's), random (function(n) -> 0 .. n) and on_refused (function(gone):
+-- there is no use in going on).
 function M.new(options)
   local self = setmetatable({
     game = options.game,
@@ -25,12 +30,17 @@ function M.new(options)
       return math.random(0, most)
     end,
     on_refused = options.on_refused or function() end,
-    skip = options.game.frame_skip or 1,
+    skip = options.frame_skip or options.game.frame_skip or 1,
+    settings = {}, -- of the game, by name; the table is the same for good
+    pushed = {}, -- what the server last said of them
     frames = 0, -- of the emulator, since the player was made
     decisions = 0,
     episodes = 0,
     wait = 0,
   }, M)
+  for _, setting in ipairs(options.game.settings or {}) do
+    self.settings[setting.name] = setting.default
+  end
   self.phase = self.booting
   return self
 end
@@ -73,11 +83,21 @@ function M:settling()
     self.wait = self.wait - 1
     return
   end
-  self.state = {}
+  if self.game.settings then
+    self.link:join() -- a start level must be known before the start
+    self:refresh_settings()
+  end
+  self.state = { settings = self.settings }
   self.earned = nil
   self.since = 0
-  if self.game.episode.begin then
-    self.game.episode.begin(self.machine, self.state)
+  self.phase = self.beginning
+  self:beginning()
+end
+
+function M:beginning()
+  local begin = self.game.episode.begin
+  if begin and begin(self.machine, self.state) == false then
+    return
   end
   self.phase = self.playing
   self:decide(self.wire.START)
@@ -94,9 +114,15 @@ function M:playing()
     self.machine.load()
     self.wait = LOAD_FRAMES
     self.phase = self.resetting
-  elseif self.since >= self.skip then
+  elseif self:is_due() then
     self:decide(0)
   end
+end
+
+--- Say whether this frame calls for a decision.
+function M:is_due()
+  local decide = self.game.decide
+  return self.since >= self.skip and (not decide or decide(self.machine, self.state))
 end
 
 function M:resetting()
@@ -141,15 +167,57 @@ function M:decide(flags)
     observation = observation,
     expert = game.expert and game.expert(machine, state) or nil,
     info = game.info and game.info(machine, state) or nil,
+    preview = self:preview(),
   })
   if action then
-    game.actions.apply(machine, action)
+    self:refresh_settings()
+    game.actions.apply(machine, action, state)
   else
     game.actions.release(machine)
     if self.link.refused then
       self.on_refused(self.link.gone)
     end
   end
+end
+
+--- Give the bytes of a picture of the screen, if the server wants one with this decision.
+function M:preview()
+  local every = self.link.connected and self.link.settings.preview_every
+  if type(every) ~= "number" or every < 1 or self.decisions % every ~= 0 or not self.machine.picture then
+    return nil
+  end
+  local width, height, pixels = self.machine.picture(PREVIEW_WIDTH, PREVIEW_HEIGHT)
+  return width and self.wire.preview(width, height, pixels)
+end
+
+-- Settings --------------------------------------------------------------------------------------
+
+--- Bring the game's settings up to date with what the server pushed.
+function M:refresh_settings()
+  for _, setting in ipairs(self.game.settings or {}) do
+    local name = setting.name
+    local pushed = self.link.settings[name]
+    if pushed ~= self.pushed[name] then
+      self.pushed[name] = pushed
+      self:take(setting, pushed)
+    end
+  end
+end
+
+--- Take a pushed value as far as it can be taken, and say so where it cannot.
+function M:take(setting, pushed)
+  local name, low, high = setting.name, setting.low, setting.high
+  if type(pushed) ~= "number" or pushed ~= pushed then
+    self.link.log("the server's " .. name .. " = '" .. tostring(pushed) .. "' is not a number; "
+      .. "it stays " .. self.settings[name])
+    return
+  end
+  local value = math.max(low, math.min(high, pushed))
+  if value ~= pushed then
+    self.link.log("the server's " .. name .. " = " .. pushed .. " is not within " .. low .. " to " .. high
+      .. "; taking " .. value)
+  end
+  self.settings[name] = value
 end
 
 return M

@@ -24,7 +24,7 @@ local pack, unpack_number = string.pack, string.unpack
 
 -- Numbers ---------------------------------------------------------------------------------------
 
-local function big_endian(value, size)
+local function big_endian_by_hand(value, size)
   local bytes = {}
   for at = size, 1, -1 do
     bytes[at] = char(value % 256)
@@ -32,6 +32,12 @@ local function big_endian(value, size)
   end
   return concat(bytes)
 end
+
+local BIG_ENDIAN = { [2] = ">I2", [4] = ">I4", [8] = ">I8" }
+
+local big_endian = pack and function(value, size)
+  return pack(BIG_ENDIAN[size], value)
+end or big_endian_by_hand
 
 --- Split a finite, non-zero, positive number into an exponent and a fraction as IEEE 754 does.
 local function parts(value, exponent_bias, fraction_bits)
@@ -72,7 +78,7 @@ end
 local function double_by_hand(value)
   local sign, exponent, fraction = fields(value, 1023, 52)
   return char(sign * 128 + floor(exponent / 16), exponent % 16 * 16 + floor(fraction / 2 ^ 48))
-    .. big_endian(fraction % 2 ^ 48, 6)
+    .. big_endian_by_hand(fraction % 2 ^ 48, 6)
 end
 
 local function single_by_hand(value)
@@ -84,10 +90,6 @@ local function single_by_hand(value)
     sign * 128 + floor(exponent / 2)
   )
 end
-
-local double = pack and function(value)
-  return pack(">d", value)
-end or double_by_hand
 
 local function read_double_by_hand(data, at)
   local first, second = byte(data, at, at + 1)
@@ -109,10 +111,19 @@ local read_double = unpack_number and function(data, at)
   return (unpack_number(">d", data, at))
 end or read_double_by_hand
 
+local unpack_list = table.unpack or unpack -- luacheck: ignore
+local formats = {} -- of lists of float32, by their length
+
 --- Give the bytes of a list of numbers as little-endian float32: an observation.
 M.floats = pack
     and function(values)
-      return pack("<" .. ("f"):rep(#values), (table.unpack or unpack)(values)) -- luacheck: ignore
+      local size = #values
+      local format = formats[size]
+      if not format then
+        format = "<" .. ("f"):rep(size)
+        formats[size] = format
+      end
+      return pack(format, unpack_list(values))
     end
   or function(values)
     local bytes = {}
@@ -154,8 +165,10 @@ local function integer(value)
   return "\211" .. concat(bytes)
 end
 
-local function float(value)
-  return "\203" .. double(value)
+local float = pack and function(value)
+  return pack(">Bd", 203, value)
+end or function(value)
+  return "\203" .. double_by_hand(value)
 end
 
 local function text(value)
@@ -228,7 +241,9 @@ end
 
 -- Messages --------------------------------------------------------------------------------------
 
-local function framed(payload)
+local framed = pack and function(payload)
+  return pack("<s4", payload)
+end or function(payload)
   local size = #payload
   return char(size % 256, floor(size / 256) % 256, floor(size / 65536) % 256, floor(size / 16777216))
     .. payload
@@ -285,6 +300,15 @@ function M.frame(frame)
     bytes = bytes .. pairs_map(frame.info)
   end
   return framed(bytes)
+end
+
+--- Give the bytes of a preview: a picture of the screen, its pixels as a string of RGB.
+function M.preview(width, height, pixels)
+  return framed("\132"
+    .. text("type") .. text("preview")
+    .. text("width") .. integer(width)
+    .. text("height") .. integer(height)
+    .. text("pixels") .. binary(pixels))
 end
 
 --- Give the bytes of a ping or a pong.

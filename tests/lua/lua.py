@@ -45,12 +45,20 @@ class Lua:
 
     def load(self, path: str, **extra: Any) -> Any:
         """Run a file of client_lua under the guard and give what it returns."""
+        return self.chunk(path, **extra)()
+
+    def game(self, name: str) -> Any:
+        """Load and check a game as an emulator does, every file of it under the guard."""
+        games = self.load("game.lua", loadfile=lambda path: self.chunk(path.decode()))
+        return games[b"load"](f"games/{name}.lua".encode())
+
+    def chunk(self, path: str, **extra: Any) -> Any:
+        """Give a file of client_lua as a function that runs it under the guard."""
         allowed = self.runtime.eval(b"setmetatable({}, {__index = _G})")
         for name, value in extra.items():
             allowed[name.encode()] = value
         text = (ROOT / "client_lua" / path).read_bytes()
-        chunk = self._load(text, b"@" + path.encode(), self._guard(allowed))
-        return chunk()
+        return self._load(text, b"@" + path.encode(), self._guard(allowed))
 
     def table(self, value: Any) -> Any:
         """Give a Lua value for a Python one: dicts and lists become tables, str becomes bytes."""

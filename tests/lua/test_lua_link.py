@@ -47,12 +47,13 @@ class Line:
         return True
 
     def send(self, data: bytes) -> bool:
-        value = wire.unpack(data[4:])
-        message = (
-            FrameReader(SPACES)(value) if isinstance(value, list) else wire.read_control(value)
-        )
-        self.heard.append(message)
-        self.waiting += self.answer(message)
+        for payload in wire.Splitter(1 << 20).feed(data):
+            value = wire.unpack(payload)
+            message = (
+                FrameReader(SPACES)(value) if isinstance(value, list) else wire.read_control(value)
+            )
+            self.heard.append(message)
+            self.waiting += self.answer(message)
         return True
 
     def receive(self, wait_s: float) -> Any:
@@ -81,9 +82,10 @@ def make_link(lua: Lua, line: Any, **options: Any) -> Any:
     return lua.load("link.lua")[b"new"](table)
 
 
-def exchange(lua: Lua, link: Any, flags: int = 0) -> Any:
+def exchange(lua: Lua, link: Any, flags: int = 0, preview: bytes | None = None) -> Any:
     frame = lua.table({"flags": flags, "rewards": [0.5]})
     frame[b"observation"] = OBSERVATION
+    frame[b"preview"] = preview
     return lua.plain(link[b"exchange"](link, frame))
 
 
@@ -192,6 +194,26 @@ def test_a_lost_connection_offers_its_session(lua: Lua, resumed: bool) -> None:
     assert hello.resume == "session"
     # Sent again under its number; a start only if the session is a new one.
     assert (frame.sequence, frame.flags) == (1, 0 if resumed else wire.START)
+
+
+def test_a_preview_goes_before_its_frame_and_only_once(lua: Lua) -> None:
+    line = Line()
+    line.answer = polite
+    link = make_link(lua, line)
+    preview = wire.Preview(2, 1, bytes(6))
+    assert exchange(lua, link, preview=wire.encode(preview))[b"discrete"] == [2]
+    assert [type(message) for message in line.heard] == [Hello, wire.Preview, Frame]
+    assert line.heard[1] == preview
+    cut = iter([True])
+
+    def once_cut(message: Any) -> list[bytes | None]:
+        if isinstance(message, Frame) and next(cut, False):
+            return [None]
+        return polite(message, True)
+
+    line.answer, line.heard = once_cut, []
+    assert exchange(lua, link, preview=wire.encode(preview))[b"discrete"] == [2]
+    assert [type(message) for message in line.heard] == [wire.Preview, Frame, Hello, Frame]
 
 
 def test_a_server_that_does_not_answer_is_lost_after_the_timeout(lua: Lua) -> None:

@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 from lua import VERSIONS, Lua
 
+from server.net import wire
+
 GAMES = ("pong2600",)
 
 
@@ -42,12 +44,13 @@ class Stage:
                          idle_frames = 0},
             } end"""
         )(self._table(score=lambda: self.score, input=self._input), changes.get("skip", 1))
-        wire = lua.load("wire.lua")
         link = self._table(exchange=self._exchange)
-        machine = self._table(
+        self.link = link
+        self.machine = machine = self._table(
             save=lambda: self.inputs.append("save"), load=lambda: self.inputs.append("load")
         )
-        options = self._table(game=game, wire=wire, link=link, machine=machine)
+        options = self._table(game=game, wire=lua.load("wire.lua"), link=link, machine=machine)
+        options[b"frame_skip"] = changes.get("forced_skip")
         self.player = lua.load("player.lua")[b"new"](options)
 
     def _table(self, **items: Any) -> Any:
@@ -85,6 +88,46 @@ def test_a_frame_skip_adds_up_the_rewards(lua: Lua) -> None:
     stage = Stage(lua, skip=4)
     stage.run(12)
     assert [(f[b"flags"], f[b"rewards"][0]) for f in stage.frames] == [(4, 0), (0, 4), (1, 2)]
+
+
+def test_a_picture_every_so_many_decisions(lua: Lua) -> None:
+    stage, asked = Stage(lua), []
+
+    def picture(*most: int) -> tuple[int, int, bytes]:
+        asked.append(most)
+        return 2, 1, bytes([stage.score] * 6)
+
+    def shown() -> list[Any]:
+        frames, stage.frames = stage.frames, []
+        return [frame.get(b"preview") for frame in frames]
+
+    stage.machine[b"picture"] = picture
+    stage.run(5)
+    assert shown() == [None, None]  # not connected yet: nobody asked
+    stage.link[b"connected"], stage.link[b"settings"] = True, lua.table({"preview_every": 3})
+    stage.run(4)
+    third = wire.encode(wire.Preview(2, 1, bytes([6] * 6)))
+    assert shown() == [third, None, None, wire.encode(wire.Preview(2, 1, bytes([9] * 6)))]
+    assert asked == [(160, 120)] * 2
+    stage.link[b"settings"][b"preview_every"] = 0
+    stage.run(20)
+    assert set(shown()) == {None}
+    assert len(asked) == 2
+
+
+def test_a_machine_without_a_screen_sends_no_pictures(lua: Lua) -> None:
+    stage = Stage(lua)
+    stage.link[b"connected"], stage.link[b"settings"] = True, lua.table({"preview_every": 1})
+    stage.run(5)
+    stage.machine[b"picture"] = lambda *most: None
+    stage.run(5)
+    assert not any(b"preview" in frame for frame in stage.frames)
+
+
+def test_a_frame_skip_of_the_person_wins_over_the_games(lua: Lua) -> None:
+    stage = Stage(lua, skip=4, forced_skip=2)
+    stage.run(12)
+    assert [f[b"rewards"][0] for f in stage.frames[:4]] == [0, 2, 2, 2]
 
 
 def test_without_an_answer_the_controls_are_released(lua: Lua) -> None:

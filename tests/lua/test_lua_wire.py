@@ -95,6 +95,21 @@ def test_small_messages_have_the_documents_bytes(version: str) -> None:
         assert lua[b"farewell"](b"bye", reason.encode()) == wire.encode(wire.Bye(reason))
 
 
+@pytest.mark.parametrize(
+    "preview",
+    [
+        CONTROLS["preview"],
+        wire.Preview(1, 1, b"\0\x80\xff"),
+        wire.Preview(160, 120, bytes(range(256)) * 225),
+        wire.Preview(320, 256, bytes(320 * 256 * 3)),
+    ],
+    ids=["document", "smallest", "ours", "largest"],
+)
+def test_previews_have_pythons_bytes(version: str, preview: wire.Preview) -> None:
+    ours = WIRES[version][b"preview"](preview.width, preview.height, preview.pixels)
+    assert ours == wire.encode(preview)
+
+
 @given(st.sampled_from(VERSIONS), st.floats())
 def test_any_reward_has_pythons_bytes(version: str, reward: float) -> None:
     ours = lua_frame(version, Frame(0, 0, [reward], b""))

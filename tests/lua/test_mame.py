@@ -3,73 +3,19 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
-import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
-import ale_py
 import numpy as np
 import pytest
-from live import ROOT, Server
+from live import Server
+from mame import Start, needs_mame
 
 from server.learn.replay import Layout, Replay
 
-MAME = shutil.which("mame", path=f"{os.environ.get('PATH', '')}:/usr/games")
-pytestmark = [
-    pytest.mark.skipif(MAME is None, reason="MAME is not installed"),
-    pytest.mark.timeout(180),
-]
-ROM = Path(ale_py.__file__).parent / "roms" / "pong.bin"
-Start = Callable[..., subprocess.Popen[str]]
-
-
-@pytest.fixture
-def mame(tmp_path: Path) -> Iterator[Start]:
-    """Start MAMEs that end with the test."""
-    running: list[subprocess.Popen[str]] = []
-
-    def start(port: int, frames: int, **settings: str) -> subprocess.Popen[str]:
-        home = tmp_path / f"mame{len(running)}"
-        home.mkdir()
-        directories = [
-            part
-            for name in ("snapshot", "state", "cfg", "nvram")
-            for part in (f"-{name}_directory", str(home))
-        ]
-        environment = {
-            "HOME": str(home),
-            "SDL_VIDEODRIVER": "dummy",
-            "SDL_AUDIODRIVER": "dummy",
-            "COINOP_GAME": "pong2600",
-            "COINOP_SERVER": f"127.0.0.1:{port}",
-            "COINOP_FRAMES": str(frames),
-            **{f"COINOP_{name.upper()}": value for name, value in settings.items()},
-        }
-        options = ["-joyport1", "pad", "-cart", str(ROM), "-video", "none", "-sound", "none"]
-        options += ["-nothrottle", "-skip_gameinfo", "-autoboot_delay", "0"]
-        options += ["-autoboot_script", str(ROOT / "client_lua" / "mame.lua"), *directories]
-        running.append(
-            subprocess.Popen(
-                [str(MAME), "a2600", *options],
-                cwd=home,
-                env={**os.environ, **environment},
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                text=True,
-                restore_signals=False,  # SIGPIPE stays ignored: MAME's own sockets need that
-            )
-        )
-        return running[-1]
-
-    yield start
-    for process in running:
-        if process.poll() is None:
-            process.kill()
-        process.communicate()
+pytestmark = [needs_mame, pytest.mark.timeout(180)]
 
 
 @pytest.fixture
@@ -109,6 +55,14 @@ def test_lockstep_frames_and_a_clean_exit(
     assert abs(moved) > 0.3
     # The opponent scores against random play, and that arrives as rewards.
     assert replay.column("reward")[: replay.head].sum() < 0
+
+
+def test_a_decision_every_frame_if_asked_for(server: Server, mame: Start) -> None:
+    game = mame(server.port, 1000, frame_skip="1")
+    text, _ = game.communicate(timeout=120)
+    assert game.returncode == 0, text
+    # All but the 120 frames of the boot and at most 30 idle ones.
+    assert int(text.split(" decisions")[0].split()[-1]) >= 849
 
 
 def test_a_server_that_comes_back_is_found_again(mame: Start, tmp_path: Path) -> None:

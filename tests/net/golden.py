@@ -23,6 +23,7 @@ CONTROLS = {
     "ping": wire.Ping(),
     "pong": wire.Pong(),
     "bye": wire.Bye("the server is shutting down"),
+    "preview": wire.Preview(2, 2, bytes.fromhex("ff0000 00ff00 0000ff ffffff")),
     "error": wire.Error("frame 8 has a value that is not finite (NaN or infinity)"),
 }
 FRAMES = {

@@ -23,6 +23,8 @@ class Desk:
     def __init__(self) -> None:
         self.connections: list[Connection] = []
         self.frames: list[Frame] = []
+        self.previews: list[wire.Preview] = []
+        self.keeps_previews = True
         self.lost: list[str] = []
         self.faults: list[Exception] = []
         self.broken = False
@@ -32,7 +34,11 @@ class Desk:
             raise RuntimeError("broken for the test")
         self.connections.append(connection)
         connection.welcome(
-            Welcome("s", 1.0, 1000), hello.spaces, self.frames.append, self.lost.append
+            Welcome("s", 1.0, 1000),
+            hello.spaces,
+            self.frames.append,
+            self.lost.append,
+            self.previews.append if self.keeps_previews else None,
         )
 
     def fault(self, connection: Connection, error: Exception) -> None:
@@ -155,6 +161,38 @@ def test_a_ping_is_answered_and_a_bye_ends() -> None:
         assert await peer.receive() == wire.Pong()
         assert await peer.receive() is None
         assert desk.lost == ["home"]
+
+    on_loop(test)
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_a_preview_is_taken_or_dropped_and_never_answered(kept: bool) -> None:
+    async def test(desk: Desk, listener: Listener) -> None:
+        desk.keeps_previews = kept
+        peer = await Peer.connect(listener)
+        previews = [wire.Preview(5, 3, bytes([shade] * 45)) for shade in (1, 2)]
+        frame = Frame(0, 0, [0.0], bytes(4))
+        for preview in previews:
+            peer.writer.write(wire.encode(preview))
+        peer.writer.write(wire.encode_frame(frame) + wire.encode(wire.Ping()))
+        assert await peer.receive() == wire.Pong()
+        assert desk.previews == (previews if kept else [])
+        assert desk.frames == [frame]
+
+    on_loop(test)
+
+
+def test_a_broken_preview_closes_its_connection_with_the_reason() -> None:
+    async def test(desk: Desk, listener: Listener) -> None:
+        other = await Peer.connect(listener)
+        peer = await Peer.connect(listener)
+        peer.writer.write(wire.encode(wire.Preview(5, 3, bytes(44))))
+        told = "a preview of 5x3 RGB pixels has 45 bytes, not 44 bytes"
+        assert await peer.receive() == wire.Error(told)
+        assert await peer.receive() is None
+        other.writer.write(wire.encode(wire.Ping()))
+        assert await other.receive() == wire.Pong()
+        assert desk.lost == [told] and desk.previews == []
 
     on_loop(test)
 

@@ -17,8 +17,11 @@ HELLO = Hello("test", "1", "pong", "pong", SPACES)
 
 
 def listen(protocol: Protocol, data: bytes) -> list[Event]:
-    """Feed bytes and welcome whoever says Hello."""
-    events = []
+    """Feed bytes, as a connection does, and welcome whoever says Hello."""
+    frame = protocol.lone_frame(data)
+    if frame is not None:
+        return [frame]
+    events: list[Event] = []
     for event in protocol.receive(data):
         events.append(event)
         if isinstance(event, Hello):
@@ -53,6 +56,17 @@ def test_any_chunking_gives_the_same_messages(frames: int, cuts: list[int]) -> N
         at += cut
     assert pieces == whole
     assert protocol.state is State.CLOSED
+
+
+def test_a_lone_frame_is_what_the_general_way_reads() -> None:
+    frame = wire.encode_frame(Frame(7, 0, [0.5], b"abcd"))
+    assert greeted().lone_frame(frame) == next(greeted().receive(frame))
+    for other in (frame[:-1], frame + frame, wire.encode(Ping()), b"", b"\0\0\0\0"):
+        assert greeted().lone_frame(other) is None
+    assert Protocol(max_message_bytes=LIMIT).lone_frame(frame) is None
+    halfway = greeted()
+    assert list(halfway.receive(frame[:3])) == []
+    assert halfway.lone_frame(frame) is None
 
 
 def test_byte_by_byte_is_the_same_too() -> None:

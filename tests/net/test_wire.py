@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from random import Random
 from typing import Any
 
 import msgpack
@@ -133,6 +134,65 @@ def test_the_agent_is_the_game_unless_named() -> None:
     hello = wire.read_control({**HELLO, "agent": ""})
     assert isinstance(hello, wire.Hello)
     assert hello.agent == "pong"
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "words"),
+    [
+        ("width", 0, "a preview's width must be 1 to 320 pixels, not 0"),
+        ("width", 321, "a preview's width must be 1 to 320 pixels, not 321"),
+        ("width", 2.0, "a preview's width must be 1 to 320 pixels, not 2.0"),
+        ("width", True, "width must be 1 to 320 pixels, not True"),
+        ("width", 2**64 - 1, "width must be 1 to 320 pixels"),
+        ("height", 257, "a preview's height must be 1 to 256 pixels, not 257"),
+        ("height", -1, "height must be 1 to 256 pixels, not -1"),
+        ("height", None, "height must be 1 to 256 pixels, not None"),
+        ("height", "2", "height must be 1 to 256 pixels, not '2'"),
+        ("height", 3, "a preview of 2x3 RGB pixels has 18 bytes, not 12 bytes"),
+        ("pixels", bytes(11), "a preview of 2x2 RGB pixels has 12 bytes, not 11 bytes"),
+        ("pixels", "x" * 12, "12 bytes, not 'xxxxxxxxxxxx'"),
+        ("pixels", [0] * 12, "12 bytes, not"),
+        ("pixels", None, "12 bytes, not None"),
+    ],
+)
+def test_a_wrong_preview_is_refused_by_name(key: str, value: Any, words: str) -> None:
+    good = {"type": "preview", "width": 2, "height": 2, "pixels": bytes(12)}
+    assert wire.read_control(good) == wire.Preview(2, 2, bytes(12))
+    with pytest.raises(wire.InvalidError, match=words):
+        wire.read_control({**good, key: value})
+    del good[key]
+    with pytest.raises(wire.InvalidError, match="preview"):
+        wire.read_control(good)
+
+
+@given(st.integers(1, wire.MAX_PREVIEW[0]), st.integers(1, wire.MAX_PREVIEW[1]), st.integers(0))
+def test_a_preview_of_any_allowed_size_survives_the_wire(
+    width: int, height: int, seed: int
+) -> None:
+    preview = wire.Preview(width, height, Random(seed).randbytes(3 * width * height))
+    data = wire.encode(preview)
+    assert wire.read_control(wire.unpack(data[4:])) == preview
+    assert len(data) < 1 << 18
+
+
+ANYTHING = st.one_of(
+    st.none(), st.booleans(), st.integers(-2, 330), st.floats(), st.binary(max_size=40)
+)
+
+
+@given(ANYTHING, ANYTHING, ANYTHING)
+def test_any_values_are_a_preview_that_holds_together_or_a_named_error(
+    width: Any, height: Any, pixels: Any
+) -> None:
+    try:
+        preview = wire.read_control(
+            {"type": "preview", "width": width, "height": height, "pixels": pixels}
+        )
+    except wire.InvalidError as error:
+        assert "preview" in str(error)
+    else:
+        assert isinstance(preview, wire.Preview)
+        assert len(preview.pixels) == 3 * preview.width * preview.height > 0
 
 
 @given(
