@@ -1,0 +1,1 @@
+"""The commands beside the server: each module is one, named after itself."""
