@@ -7,6 +7,7 @@ faster and holds Python's lock for less, and ``TorchInference`` for everything e
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -20,14 +21,49 @@ from server.spaces import Observation, Spaces
 Floats = npt.NDArray[np.float32]
 
 UINT8_SCALE = 1.0 / 255.0
+_ZERO = np.zeros((), np.float32)  # made once: a plain 0 is converted in every call
+_NOTHING = np.zeros(0, np.float32)
 _MIN_IMAGE = 36  # pixels: what the convolutions need on each side
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What a network is built of: weights of another shape do not fit."""
+
+    hidden_sizes: tuple[int, ...] = (256, 256, 128)
+    layer_norm: bool = False
+    noisy: bool = False
+    dueling: bool = False
+    distribution: str = "none"  # of a choice's worth: "none", "quantile" or "categorical"
+    atoms: int = 32  # of that distribution
+    value_low: float = -10.0  # worth of a categorical distribution's first atom
+    value_high: float = 10.0  # and of its last
+    bins: int = 0  # choices of a continuous control; 0: it is a number of its own
+
+    def to_plain(self) -> dict[str, Any]:
+        """Give it as JSON has it."""
+        return {**dataclasses.asdict(self), "hidden_sizes": list(self.hidden_sizes)}
+
+    @property
+    def width(self) -> int:
+        """Numbers that describe one choice's worth."""
+        return 1 if self.distribution == "none" else self.atoms
+
+    def branches(self, spaces: Spaces) -> tuple[int, ...]:
+        """Give the number of choices of each head, binned continuous controls included."""
+        controls = len(spaces.actions.continuous)
+        if not self.bins or not controls:
+            return spaces.actions.heads
+        discrete = spaces.actions.heads if spaces.actions.discrete else ()
+        return (*discrete, *(self.bins,) * controls)
 
 
 class Outputs(NamedTuple):
     """What the network says about a batch of observations."""
 
-    values: Any  # (batch, sum of heads) worth of each choice, head after head
-    continuous: Any  # (batch, controls) in -1..1
+    values: Any  # (batch, choices) expected worth of each choice, head after head
+    continuous: Any  # (batch, controls) in -1..1; of a lone observation both lack the batch
+    atoms: Any = None  # (batch, choices, width) what the worth was made of: for training only
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,9 +79,13 @@ class Weights:
 class HybridNetwork(nn.Module):
     """Trunk and heads for a game's spaces."""
 
-    def __init__(self, spaces: Spaces, hidden_sizes: tuple[int, ...]) -> None:
+    support: Tensor  # (width,) worth of a categorical distribution's atoms
+    mix: Tensor  # (choices, raw) how raw outputs make the atoms: the dueling streams
+
+    def __init__(self, spaces: Spaces, shape: Shape) -> None:
         super().__init__()
-        self.value_count = sum(spaces.actions.heads)
+        self.shape = shape
+        self.branches = shape.branches(spaces)
         self.scale = UINT8_SCALE if spaces.observation.dtype == "uint8" else 1.0
         self.image = image_shape(spaces.observation)
         self.convolutions = _convolutions(self.image) if self.image else None
@@ -54,13 +94,21 @@ class HybridNetwork(nn.Module):
             height, width, channels = self.image
             with torch.no_grad():
                 size = self.convolutions(torch.zeros(1, channels, height, width)).shape[1]
+        linear = NoisyLinear if shape.noisy else nn.Linear
         layers: list[nn.Module] = []
-        for hidden in hidden_sizes:
-            layers += [nn.Linear(size, hidden), nn.ReLU()]
+        for hidden in shape.hidden_sizes:
+            layers += [linear(size, hidden)]
+            layers += [nn.LayerNorm(hidden)] if shape.layer_norm else []
+            layers += [nn.ReLU()]
             size = hidden
         self.trunk = nn.Sequential(*layers)
+        self.controls = 0 if shape.bins else len(spaces.actions.continuous)
+        self.raw = sum(self.branches) + shape.dueling
         # One matrix for all heads: a step should be few, large calls.
-        self.heads = nn.Linear(size, self.value_count + len(spaces.actions.continuous))
+        self.heads = linear(size, self.raw * shape.width + self.controls)
+        support = torch.linspace(shape.value_low, shape.value_high, shape.width)
+        self.register_buffer("support", support, persistent=False)
+        self.register_buffer("mix", _dueling_mix(self.branches), persistent=False)
 
     def forward(self, observation: Tensor) -> Outputs:
         """Judge a batch of observations as they came over the wire: (batch, values)."""
@@ -70,7 +118,98 @@ class HybridNetwork(nn.Module):
         if self.convolutions is not None and self.image is not None:
             x = self.convolutions(x.view(-1, *self.image).permute(0, 3, 1, 2))
         out = self.heads(self.trunk(x))
-        return Outputs(out[:, : self.value_count], torch.tanh(out[:, self.value_count :]))
+        width = self.shape.width
+        atoms = out[:, : self.raw * width].view(-1, self.raw, width)
+        if self.shape.dueling:
+            atoms = self.mix @ atoms
+        return Outputs(self.worth(atoms), torch.tanh(out[:, self.raw * width :]), atoms)
+
+    def worth(self, atoms: Tensor) -> Tensor:
+        """Give the expected worth of what atoms describe."""
+        if self.shape.distribution == "categorical":
+            return torch.softmax(atoms, -1) @ self.support
+        return atoms.mean(-1) if self.shape.width > 1 else atoms.squeeze(-1)
+
+    def renew_noise(self, generator: torch.Generator) -> None:
+        """Draw the noise of noisy layers anew."""
+        for module in self.modules():
+            if isinstance(module, NoisyLinear):
+                module.renew(generator)
+
+    def linear_layers(self) -> list[tuple[Tensor, Tensor]]:
+        """Give weights and biases of a plain MLP that says the same, for quicker play.
+
+        What makes worths out of raw outputs is linear too, as long as it is not a softmax, and
+        goes into the last layer.
+        """
+        if self.image or self.shape.layer_norm or self.shape.distribution == "categorical":
+            raise TypeError("a network of this shape is not a plain MLP")
+        *trunk, heads = [m for m in (*self.trunk, self.heads) if hasattr(m, "in_features")]
+        layers = [(layer.weight.detach(), layer.bias.detach()) for layer in trunk]
+        count = self.raw * self.shape.width
+        ends = []
+        for part in (heads.weight.detach(), heads.bias.detach()):
+            values = part[:count].reshape(self.raw, self.shape.width, -1).mean(1)
+            values = self.mix @ values if self.shape.dueling else values
+            ends.append(torch.cat([values.reshape(-1, *part.shape[1:]), part[count:]]))
+        return [*layers, (ends[0], ends[1])]
+
+
+class NoisyLinear(nn.Module):
+    """A linear layer whose weights are noisy by as much as it learns to want.
+
+    Fortunato et al. 2018, eq. 9 to 11: factorised Gaussian noise. Without noise drawn it is a
+    plain layer.
+    """
+
+    _in_noise: Tensor
+    _out_noise: Tensor
+
+    def __init__(self, in_features: int, out_features: int) -> None:
+        super().__init__()
+        self.in_features, self.out_features = in_features, out_features
+        bound = in_features**-0.5
+        self.weight_mean = nn.Parameter(torch.empty(out_features, in_features))
+        self.weight_spread = nn.Parameter(torch.full((out_features, in_features), 0.5 * bound))
+        self.bias_mean = nn.Parameter(torch.empty(out_features))
+        self.bias_spread = nn.Parameter(torch.full((out_features,), 0.5 * bound))
+        nn.init.uniform_(self.weight_mean, -bound, bound)
+        nn.init.uniform_(self.bias_mean, -bound, bound)
+        self.register_buffer("_in_noise", torch.zeros(in_features), persistent=False)
+        self.register_buffer("_out_noise", torch.zeros(out_features), persistent=False)
+
+    @property
+    def weight(self) -> Tensor:
+        """The weights with the noise of the moment."""
+        return self.weight_mean + self.weight_spread * torch.outer(self._out_noise, self._in_noise)
+
+    @property
+    def bias(self) -> Tensor:
+        """The bias with the noise of the moment."""
+        return self.bias_mean + self.bias_spread * self._out_noise
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Apply the layer."""
+        return nn.functional.linear(x, self.weight, self.bias)
+
+    def renew(self, generator: torch.Generator) -> None:
+        """Draw other noise."""
+        for noise in (self._in_noise, self._out_noise):
+            drawn = torch.randn(noise.shape, generator=generator)
+            noise.copy_(drawn.sign() * drawn.abs().sqrt())
+
+
+def _dueling_mix(branches: tuple[int, ...]) -> Tensor:
+    """Give the matrix of the dueling streams: worth = state's value + advantage - their mean.
+
+    Wang et al. 2016, eq. 9; with several heads each has its own mean (Tavakoli et al. 2018, eq. 1).
+    The raw outputs are the advantages, head after head, and last the value of the state.
+    """
+    means: Tensor = torch.block_diag(  # type: ignore[no-untyped-call]
+        *(torch.full((size, size), 1 / size) for size in branches)
+    )
+    advantage = torch.eye(sum(branches)) - means
+    return torch.cat([advantage, torch.ones(sum(branches), 1)], 1)
 
 
 def flatten_parameters(module: nn.Module) -> tuple[Tensor, Tensor]:
@@ -112,72 +251,127 @@ def _convolutions(image: tuple[int, int, int]) -> nn.Sequential:
 class NumpyInference:
     """Plays with plain matrix products: for an MLP on the CPU."""
 
-    def __init__(self, spaces: Spaces, hidden_sizes: tuple[int, ...]) -> None:
-        self._value_count = sum(spaces.actions.heads)
-        self._controls = len(spaces.actions.continuous)
-        self._scale = UINT8_SCALE if spaces.observation.dtype == "uint8" else 1.0
-        sizes = (spaces.observation.values, *hidden_sizes, self._value_count + self._controls)
-        self._shapes = tuple(zip(sizes[1:], sizes[:-1], strict=True))  # (out, in)
-        self._layers: list[tuple[Floats, Floats]] = []
-
-    def load(self, weights: Weights) -> None:
-        """Take over a copy of the weights."""
-        layers = []
-        at = 0
-        for out, size in self._shapes:
-            matrix = weights.flat[at : at + out * size].reshape(out, size)
-            at += out * size
-            # Contiguous the other way round: faster products with the few rows of a loop turn.
-            layers.append((np.ascontiguousarray(matrix.T), weights.flat[at : at + out]))
-            at += out
-        # The scale of uint8 observations goes into the first matrix: one pass less per frame.
-        layers[0][0][:] *= np.float32(self._scale)
-        self._layers = layers
-
-    def __call__(self, observation: npt.NDArray[Any]) -> Outputs:
-        """Judge a batch of observations: (batch, values)."""
-        x: Floats = observation.astype(np.float32, copy=False)
-        alone = len(x) == 1
-        if alone:
-            x = x[0]  # a vector times a matrix skips the packing of a matrix product
-        for matrix, bias in self._layers[:-1]:
-            x = x @ matrix
-            x += bias
-            np.maximum(x, 0, out=x)
-        matrix, bias = self._layers[-1]
-        out = x @ matrix
-        out += bias
-        if alone:
-            out = out[None]
-        if not self._controls:
-            return Outputs(out, out[:, self._value_count :])
-        return Outputs(out[:, : self._value_count], np.tanh(out[:, self._value_count :]))
-
-
-class TorchInference:
-    """Plays with a torch module of its own: for images, and for a GPU."""
-
-    def __init__(self, spaces: Spaces, hidden_sizes: tuple[int, ...], device: str) -> None:
-        self._device = torch.device(device)
-        self._network = HybridNetwork(spaces, hidden_sizes).to(self._device)
+    def __init__(self, spaces: Spaces, shape: Shape, seed: int = 0) -> None:
+        self._network = HybridNetwork(spaces, shape)  # knows how to read weights
         self._flat, _ = flatten_parameters(self._network)
+        self._noise = torch.Generator().manual_seed(seed)
+        self._scale = self._network.scale
+        self._split = Split(spaces, shape)
+        sizes = (spaces.observation.values, *shape.hidden_sizes)
+        self._layers: list[Floats] = []  # (in + 1, out): the bias is the last row
+        # What a lone observation passes through: each layer's input, and a 1 for its bias.
+        self._vectors = [np.ones(size + 1, np.float32) for size in sizes]
+        self._first, self._last = self._vectors[0][:-1], self._vectors[-1]
+        self._steps: list[tuple[Floats, Floats, Floats]] = []  # vector, layer, where it goes
 
     def load(self, weights: Weights) -> None:
         """Take over a copy of the weights."""
         self._flat.copy_(torch.from_numpy(weights.flat))
+        self._network.renew_noise(self._noise)
+        # Contiguous the other way round: faster products with the few rows of a loop turn.
+        layers = [
+            torch.cat([weight.T, bias[None]]).contiguous().numpy()
+            for weight, bias in self._network.linear_layers()
+        ]
+        # The scale of uint8 observations goes into the first matrix: one pass less per frame.
+        layers[0][:-1] *= np.float32(self._scale)
+        self._layers = layers
+        targets = [vector[:-1] for vector in self._vectors[1:]]
+        self._steps = list(zip(self._vectors[:-1], layers[:-1], targets, strict=True))
+
+    def __call__(self, observation: npt.NDArray[Any]) -> Outputs:
+        """Judge a batch of observations: (batch, values)."""
+        x: Floats = observation.astype(np.float32, copy=False)
+        for layer in self._layers[:-1]:
+            x = x @ layer[:-1]
+            x += layer[-1]
+            np.maximum(x, _ZERO, out=x)
+        out = x @ self._layers[-1][:-1]
+        out += self._layers[-1][-1]
+        return self._split(out)
+
+    def one(self, observation: npt.NDArray[Any]) -> Outputs:
+        """Judge a lone observation, (values,), with the fewest calls: a lone client feels each."""
+        maximum = np.maximum
+        self._first[:] = observation
+        for vector, layer, target in self._steps:
+            vector.dot(layer, target)
+            maximum(target, _ZERO, out=target)
+        return self._split(self._last.dot(self._layers[-1]))
+
+
+class TorchInference:
+    """Plays with a torch module of its own: for images, for a GPU, for the rarer shapes."""
+
+    def __init__(self, spaces: Spaces, shape: Shape, device: str, seed: int = 0) -> None:
+        self._device = torch.device(device)
+        self._network = HybridNetwork(spaces, shape).to(self._device)
+        self._flat, _ = flatten_parameters(self._network)
+        self._noise = torch.Generator().manual_seed(seed)
+        self._split = Split(spaces, shape)
+
+    def load(self, weights: Weights) -> None:
+        """Take over a copy of the weights."""
+        self._flat.copy_(torch.from_numpy(weights.flat))
+        self._network.renew_noise(self._noise)
 
     def __call__(self, observation: npt.NDArray[Any]) -> Outputs:
         """Judge a batch of observations: (batch, values)."""
         with torch.inference_mode():
             out = self._network(torch.tensor(observation, device=self._device))
-        return Outputs(out.values.cpu().numpy(), out.continuous.cpu().numpy())
+        return self._split.finished(out.values.cpu().numpy(), out.continuous.cpu().numpy())
+
+    def one(self, observation: npt.NDArray[Any]) -> Outputs:
+        """Judge a lone observation: (values,)."""
+        values, continuous, _ = self(observation[None])
+        return Outputs(values[0], continuous[0])
+
+
+class Split:
+    """Cuts what a network says into worths of choices and values of continuous controls."""
+
+    def __init__(self, spaces: Spaces, shape: Shape) -> None:
+        self._controls = len(spaces.actions.continuous)
+        self._bins = shape.bins if self._controls else 0
+        branches = shape.branches(spaces)
+        self._discrete = sum(branches) - self._bins * self._controls
+        self._dummy = self._bins > 0 and not spaces.actions.discrete
+
+    def __call__(self, out: Floats) -> Outputs:
+        """Cut raw outputs: worths first, then continuous values before their tanh."""
+        if not self._controls:
+            return Outputs(out, _NOTHING if out.ndim == 1 else out[:, self._discrete :])
+        if self._bins:
+            return self.finished(out, _NOTHING)
+        return Outputs(out[..., : self._discrete], np.tanh(out[..., self._discrete :]))
+
+    def finished(self, values: Floats, continuous: Floats) -> Outputs:
+        """Cut worths and finished values; a binned control takes the middle of its best bin."""
+        if not self._bins:
+            return Outputs(values, continuous)
+        binned = values[..., self._discrete :].reshape(*values.shape[:-1], -1, self._bins)
+        continuous = from_bins(binned.argmax(-1), self._bins).astype(np.float32)
+        if self._dummy:
+            return Outputs(np.zeros((*values.shape[:-1], 1), np.float32), continuous)
+        return Outputs(values[..., : self._discrete], continuous)
+
+
+def from_bins(bin_number: Any, bins: int) -> Any:
+    """Give the values, in -1..1, that bins stand for."""
+    return bin_number * (2.0 / (bins - 1)) - 1.0
+
+
+def to_bins(value: Tensor, bins: int) -> Tensor:
+    """Give the bin nearest to each value in -1..1."""
+    return ((value.clamp(-1, 1) + 1) * ((bins - 1) / 2)).round().long()
 
 
 Inference = NumpyInference | TorchInference
 
 
-def make_inference(spaces: Spaces, hidden_sizes: tuple[int, ...], device: str) -> Inference:
+def make_inference(spaces: Spaces, shape: Shape, device: str, seed: int = 0) -> Inference:
     """Choose the faster way to play for these spaces on this device."""
-    if device == "cpu" and image_shape(spaces.observation) is None:
-        return NumpyInference(spaces, hidden_sizes)
-    return TorchInference(spaces, hidden_sizes, device)
+    plain = image_shape(spaces.observation) is None and not shape.layer_norm
+    if device == "cpu" and plain and shape.distribution != "categorical":
+        return NumpyInference(spaces, shape, seed)
+    return TorchInference(spaces, shape, device, seed)

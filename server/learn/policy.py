@@ -16,6 +16,9 @@ from server.spaces import Actions
 
 Array = npt.NDArray[Any]
 
+# Plain numbers: the members of an enum are slower to store and to pack.
+_POLICY, _EXPLORATION, _EXPERT = int(Source.POLICY), int(Source.EXPLORATION), int(Source.EXPERT)
+
 
 @dataclass(frozen=True, slots=True)
 class Mix:
@@ -42,37 +45,56 @@ class Coding:
         self._joint = actions.joint and len(self._sizes) > 1
         self.heads = actions.heads
         self.controls = len(actions.continuous)
-        low = np.array([control.low for control in actions.continuous], np.float64)
-        high = np.array([control.high for control in actions.continuous], np.float64)
-        self._low, self._high = low, high
-        self._middle, self._half = (low + high) / 2, (high - low) / 2
+        self._ranges = tuple((control.low, control.high) for control in actions.continuous)
 
-    def to_wire(self, decision: Decision) -> tuple[list[list[int]], list[list[float]]]:
+    def batch_to_wire(self, decision: Decision) -> tuple[list[list[int]], list[list[float]]]:
         """Give each frame's discrete choices and continuous values, as the game knows them."""
-        count = len(decision.source)
-        if self._joint:
-            columns = np.unravel_index(decision.choice[:, 0], self._sizes)
-            discrete = np.stack(columns, axis=1).tolist()
-        elif self._sizes:
-            discrete = decision.choice.tolist()
-        else:
-            discrete = [[]] * count
-        if not self.controls:
-            return discrete, [[]] * count
-        # Clipped: a float32 just over 1 must not leave the announced range.
-        values = np.clip(self._middle + self._half * decision.continuous, self._low, self._high)
-        return discrete, values.tolist()
+        if self._joint or self.controls:
+            rows = zip(decision.choice.tolist(), decision.continuous, strict=True)
+            discrete, values = zip(*(self.to_wire(*row) for row in rows), strict=True)
+            return list(discrete), list(values)
+        return decision.choice.tolist(), [[]] * len(decision.choice)
 
-    def from_wire(self, choice: Choice) -> tuple[Array, Array]:
+    def to_wire(self, choice: list[int], continuous: Array) -> tuple[list[int], list[float]]:
+        """Give one frame's discrete choices and continuous values, as the game knows them."""
+        discrete = choice if self._sizes else []
+        if self._joint:
+            discrete = self._apart(choice[0])
+        if not self.controls:
+            return discrete, []
+        # Bounded: a float32 just over 1 must not leave the announced range.
+        values = [
+            min(max(low + (value + 1) / 2 * (high - low), low), high)
+            for value, (low, high) in zip(continuous.tolist(), self._ranges, strict=True)
+        ]
+        return discrete, values
+
+    def from_wire(self, choice: Choice) -> tuple[list[int], Array]:
         """Give the stored form of one choice: (heads,) and (controls,)."""
         if self._joint:
-            heads = np.array([np.ravel_multi_index(tuple(choice.discrete), self._sizes)])
-        elif self._sizes:
-            heads = np.array(choice.discrete)
+            heads = [self._together(choice.discrete)]
         else:
-            heads = np.zeros(1, np.int64)
-        values = np.array(choice.continuous, np.float64)
-        return heads, ((values - self._middle) / self._half).astype(np.float32)
+            heads = list(choice.discrete) if self._sizes else [0]
+        values = [
+            2 * (value - low) / (high - low) - 1
+            for value, (low, high) in zip(choice.continuous, self._ranges, strict=True)
+        ]
+        return heads, np.array(values, np.float32)
+
+    def _apart(self, joint: int) -> list[int]:
+        """Give each control's choice out of the number of their combination."""
+        choices = []
+        for size in reversed(self._sizes):
+            joint, choice = divmod(joint, size)
+            choices.append(choice)
+        return choices[::-1]
+
+    def _together(self, choices: Sequence[int]) -> int:
+        """Give the number of a combination of choices."""
+        joint = 0
+        for size, choice in zip(self._sizes, choices, strict=True):
+            joint = joint * size + choice
+        return joint
 
 
 class Policy:
@@ -98,23 +120,42 @@ class Policy:
     ) -> Decision:
         """Choose an action for each observation of a batch; experts is None if none proposes."""
         count = len(observation)
-        values, continuous = self._inference(observation)
+        values, continuous, _ = self._inference(observation)
         choice = self._best(values)
         source = np.zeros(count, np.uint8)
         if mix.noise and self.coding.controls:
-            noise = mix.noise * self._rng.standard_normal(continuous.shape, np.float32)
-            continuous = np.clip(continuous + noise, -1, 1)
+            continuous = self._noisy(continuous, mix)
         if mix.epsilon:
             for row in self._struck(count, mix.epsilon):
-                self._explore(choice[row], continuous[row])
-                source[row] = Source.EXPLORATION
+                choice[row] = self._any_choice()
+                self._any_place(continuous[row])
+                source[row] = _EXPLORATION
         if experts is not None and mix.expert_ratio:
             for row in self._struck(count, mix.expert_ratio):
                 expert = experts[row]
                 if expert is not None:
                     choice[row], continuous[row] = self.coding.from_wire(expert)
-                    source[row] = Source.EXPERT
+                    source[row] = _EXPERT
         return Decision(choice, continuous, source)
+
+    def act_one(
+        self, observation: Array, expert: Choice | None, mix: Mix
+    ) -> tuple[list[int], Array, int]:
+        """Choose an action for a lone observation: choice, continuous values, source."""
+        values, continuous, _ = self._inference.one(observation)
+        several = len(self.coding.heads) > 1
+        choice = self._best(values[None])[0].tolist() if several else [int(values.argmax())]
+        if mix.noise and self.coding.controls:
+            continuous = self._noisy(continuous, mix)
+        source = _POLICY
+        if self._dice.random() < mix.epsilon:
+            choice = self._any_choice()
+            self._any_place(continuous)
+            source = _EXPLORATION
+        if expert is not None and self._dice.random() < mix.expert_ratio:
+            choice, continuous = self.coding.from_wire(expert)
+            source = _EXPERT
+        return choice, continuous, source
 
     def _best(self, values: Array) -> Array:
         """Give the most valuable choice of each head: (batch, heads)."""
@@ -134,9 +175,16 @@ class Policy:
         dice = self._dice.random
         return [row for row in range(count) if dice() < share]
 
-    def _explore(self, choice: Array, continuous: Array) -> None:
-        """Replace one action by a random one."""
-        for head, size in enumerate(self.coding.heads):
-            choice[head] = self._dice.randrange(size)
+    def _any_choice(self) -> list[int]:
+        """Give a random choice of each head."""
+        return [self._dice.randrange(size) for size in self.coding.heads]
+
+    def _any_place(self, continuous: Array) -> None:
+        """Put each continuous control anywhere."""
         for control in range(self.coding.controls):
             continuous[control] = self._dice.uniform(-1, 1)
+
+    def _noisy(self, continuous: Array, mix: Mix) -> Array:
+        noise = mix.noise * self._rng.standard_normal(continuous.shape, np.float32)
+        clipped: Array = np.clip(continuous + noise, -1, 1)
+        return clipped

@@ -48,11 +48,11 @@ class Frames(NamedTuple):
     """A batch to append: at most one frame of each client."""
 
     observation: Array  # (batch, values)
-    choice: Array  # (batch, heads) the chosen value of each head
+    choice: Sequence[Sequence[int]] | Array  # (batch, heads) the chosen value of each head
     continuous: Array  # (batch, controls) in -1..1
     reward: Sequence[float]  # (batch,)
     flags: Sequence[int]  # (batch,)
-    source: Array  # (batch,)
+    source: Sequence[int] | Array  # (batch,)
     version: int  # of the weights that chose
     previous: Sequence[int]  # (batch,) index of the same client's frame before, -1 for none
 
@@ -158,6 +158,10 @@ class Replay:
         self._version = columns["version"]
         self._next = columns["next"]
         self._prev = columns["prev"]
+        # The same memory for single items, which numpy is slow to write.
+        self._items: dict[str, Any] = {
+            name: column.reshape(-1).data for name, column in columns.items()
+        }
 
     @classmethod
     def in_memory(cls, layout: Layout) -> Replay:
@@ -211,12 +215,57 @@ class Replay:
         """Add frames, each linked to its client's frame before; give the first index."""
         first = self.head
         count = len(frames.previous)
+        if count == 1:
+            observation, choice, continuous, reward, flags, source, version, previous = frames
+            return self.append_one(
+                observation[0],
+                choice[0],
+                continuous[0],
+                reward[0],
+                flags[0],
+                source[0],
+                version,
+                previous[0],
+            )
         if count <= GUARD:
             self._append(frames)
             return first
         for start in range(0, count, GUARD):
             self._append(frames.rows(start, start + GUARD))
         return first
+
+    def append_one(
+        self,
+        observation: Array,
+        choice: Sequence[int],
+        continuous: Array,
+        reward: float,
+        flags: int,
+        source: int,
+        version: int,
+        previous: int,
+    ) -> int:
+        """Add a lone frame and give its index; items are written much faster than slices."""
+        capacity, index = self.layout.capacity, self._head.item()
+        slot = index % capacity
+        prev = previous % capacity if previous >= max(0, index + 1 - capacity) else -1
+        items = self._items
+        self._observation[slot] = observation
+        first = slot * len(choice)
+        for head, chosen in enumerate(choice):
+            items["choice"][first + head] = chosen
+        if self.layout.controls:
+            self._continuous[slot] = continuous
+        items["reward"][slot] = reward
+        items["flags"][slot] = flags
+        items["source"][slot] = source
+        items["version"][slot] = version
+        items["next"][slot] = -1
+        items["prev"][slot] = prev
+        self._head[0] = index + 1  # published: the data above is whole
+        if prev >= 0:
+            items["next"][prev] = slot
+        return index
 
     def _append(self, frames: Frames) -> None:
         capacity = self.layout.capacity
@@ -247,7 +296,9 @@ class Replay:
         self._next[here] = -1
         self._prev[here] = prev[rows]
 
-    def correct(self, index: int, choice: Array, continuous: Array, source: int) -> int | None:
+    def correct(
+        self, index: int, choice: Sequence[int], continuous: Array, source: int
+    ) -> int | None:
         """Replace an action by the one really executed, only before the frame is linked.
 
         Gives who had chosen before, or None where the frame is gone already.
@@ -262,6 +313,10 @@ class Replay:
         return before
 
     # --- the reader -------------------------------------------------------------------------
+
+    def index_at(self, slot: Ints, head: int) -> Ints:
+        """Give the index of the youngest frame in each slot, when the head was there."""
+        return head - 1 - (head - 1 - slot) % self.layout.capacity
 
     def linked(self, index: Ints) -> npt.NDArray[np.bool_]:
         """Say which of these frames have a successor, so that a transition starts there."""
@@ -301,7 +356,7 @@ class Replay:
         slot = index % capacity
         following, before = self._next[slot].astype(np.int64), self._prev[slot].astype(np.int64)
         _require(bool(np.all((following >= -1) & (following < capacity))), "a link leaves the ring")
-        after = _index_of(following, head, capacity)
+        after = self.index_at(following, head)
         has_next = following >= 0
         _require(bool(np.all(after[has_next] > index[has_next])), "a link goes back in time")
         _require(
@@ -321,11 +376,6 @@ class Replay:
         """Give a whole column, for a look at what is stored."""
         column: Array = getattr(self, f"_{name}")
         return column
-
-
-def _index_of(slot: Ints, head: int, capacity: int) -> Ints:
-    """Give the index of the youngest frame that lived in each slot."""
-    return head - 1 - (head - 1 - slot) % capacity
 
 
 def _create(path: Path, layout: Layout) -> None:

@@ -9,8 +9,10 @@ import pytest
 import torch
 
 from server.learn.learner import Learner, Rules
+from server.learn.network import Shape
 from server.learn.replay import Frames, Layout, Replay, Transitions
-from server.learn.sampler import UniformSampler
+from server.learn.sampler import PrioritySampler, Sample, UniformSampler
+from server.learn.schedule import Linear
 from server.spaces import Actions, Continuous, Discrete, Observation, Spaces
 
 SPACES = Spaces(
@@ -44,15 +46,15 @@ def filled(frames: int = 400) -> Replay:
     return replay
 
 
-def make(replay: Replay | None = None, **changes: object) -> Learner:
+def make(replay: Replay | None = None, shape: Shape | None = None, **changes: object) -> Learner:
     rules = replace(RULES, **changes)  # type: ignore[arg-type]
     sampler = UniformSampler(replay or filled(), 1)
-    return Learner(spaces=SPACES, hidden_sizes=(16,), rules=rules, sampler=sampler, seed=3)
+    return Learner(spaces=SPACES, shape=shape or Shape((16,)), rules=rules, sampler=sampler, seed=3)
 
 
-def batch(reward: float = 1.0) -> Transitions:
+def batch(reward: float = 1.0) -> Sample:
     rng = np.random.default_rng(2)
-    return Transitions(
+    transitions = Transitions(
         rng.normal(size=(16, 3)).astype(np.float32),
         rng.integers(0, 2, (16, 1)).astype(np.int16),
         np.zeros((16, 1), np.float32),
@@ -61,6 +63,7 @@ def batch(reward: float = 1.0) -> Transitions:
         np.zeros((16, 3), np.float32),
         np.zeros(16, np.uint8),
     )
+    return Sample(np.arange(16), transitions, None)
 
 
 def test_it_learns_which_choice_pays() -> None:
@@ -72,6 +75,92 @@ def test_it_learns_which_choice_pays() -> None:
     assert values[:, 1].mean() == pytest.approx(1.0, abs=0.15)
     assert values[:, 0].mean() == pytest.approx(0.0, abs=0.15)
     assert (values[:, 1] > values[:, 0]).all()
+
+
+VARIANTS = {
+    "dueling": (Shape((16,), dueling=True), {}),
+    "layer norm": (Shape((16,), layer_norm=True), {}),
+    "noisy": (Shape((16,), noisy=True), {}),
+    "quantile": (Shape((16,), distribution="quantile", atoms=8), {}),
+    "dueling quantile": (Shape((16,), dueling=True, distribution="quantile", atoms=8), {}),
+    "categorical": (
+        Shape((16,), distribution="categorical", atoms=21, value_low=-2, value_high=2),
+        {},
+    ),
+    "munchausen": (Shape((16,)), {"munchausen": 0.1}),
+    "factored": (Shape((16,), bins=3, dueling=True), {}),
+    "hard": (Shape((16,)), {"target_update": "hard", "target_period": 10}),
+}
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_every_variant_learns_which_choice_pays(name: str) -> None:
+    shape, changes = VARIANTS[name]
+    learner = make(shape=shape, **{"gamma": 0.0, **changes})
+    for _ in range(80):
+        assert learner.train()
+    assert learner.report.skipped == 0
+    with torch.no_grad():
+        values = learner._online(torch.randn(200, 3)).values
+    assert values[:, 1].mean() == pytest.approx(1.0, abs=0.2)
+    assert values[:, 0].mean() == pytest.approx(0.0, abs=0.2)
+
+
+def test_a_prioritised_learner_learns_and_tells_its_errors() -> None:
+    replay = filled()
+    sampler = PrioritySampler(replay, 1, alpha=0.6, beta=Linear(0.4, 1.0, 100))
+    rules = replace(RULES, gamma=0.0)
+    learner = Learner(spaces=SPACES, shape=Shape((16,)), rules=rules, sampler=sampler, seed=3)
+    for _ in range(60):
+        assert learner.train()
+    sampler.check_valid()
+    priorities = sampler._tree.get(np.arange(400))
+    assert len(np.unique(priorities)) > 100
+    with torch.no_grad():
+        values = learner._online(torch.randn(200, 3)).values
+    assert (values[:, 1] > values[:, 0]).all()
+
+
+def test_a_binned_control_is_a_choice_of_its_own() -> None:
+    learner = make(shape=Shape((16,), bins=5))
+    assert learner._heads == (2, 5)
+    sample = batch()
+    sample.transitions.continuous[:, 0] = np.linspace(-1, 1, 16)
+    choice = learner._to_batch(sample).choice
+    assert choice[:, 0].tolist() == sample.transitions.choice[:, 0].tolist()
+    assert choice[:, 1].tolist() == [0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3, 4, 4]
+
+
+def test_an_old_target_is_refreshed_though_its_period_is_not_over() -> None:
+    now = [0.0]
+    learner = Learner(
+        spaces=SPACES,
+        shape=Shape((16,)),
+        rules=replace(RULES, target_update="hard", target_period=1000, target_max_age_s=60.0),
+        sampler=UniformSampler(filled(), 1),
+        clock=lambda: now[0],
+    )
+    before = learner._target_flat.clone()
+    now[0] = 60.0
+    learner.step([batch()])
+    assert torch.equal(learner._target_flat, before)
+    now[0] = 60.1
+    learner.step([batch()])
+    assert torch.equal(learner._target_flat, learner._flat)
+    refreshed = learner._target_flat.clone()
+    learner.step([batch()])
+    assert torch.equal(learner._target_flat, refreshed)
+
+
+def test_the_learning_rate_follows_its_schedule() -> None:
+    learner = make(learning_rate=1.0, warmup_steps=4, learning_rate_fall=10, learning_rate_end=0.2)
+    rates = []
+    for _ in range(16):
+        rates.append(learner.learning_rate)
+        learner.step([batch()])
+    assert rates[:5] == pytest.approx([0.25, 0.5, 0.75, 1.0, 1.0])
+    assert rates[9] == pytest.approx(0.6)
+    assert rates[14:] == pytest.approx([0.2, 0.2])
 
 
 def test_one_sample_feeds_several_steps_and_each_is_counted_once() -> None:
@@ -97,9 +186,9 @@ def test_a_step_that_is_not_finite_is_skipped_and_counted(poison: float) -> None
     learner = make()
     before = learner.weights().flat
     bad = batch()
-    bad.observation[0, 0] = poison
-    bad.next_observation[0, 0] = poison
-    bad.reward[0] = poison
+    bad.transitions.observation[0, 0] = poison
+    bad.transitions.next_observation[0, 0] = poison
+    bad.transitions.reward[0] = poison
     learner.step([bad])
     assert (learner.report.steps, learner.report.skipped) == (0, 1)
     assert np.array_equal(learner.weights().flat, before)
@@ -131,8 +220,8 @@ def test_the_optimizer_is_torchs_adamw() -> None:
 def test_accumulated_batches_give_the_mean_gradient() -> None:
     one, both = make(gradient_clip=0.0), make(gradient_clip=0.0)
     part = batch()
-    double = Transitions(*(np.concatenate([column, column]) for column in part))
-    one.step([double])
+    double = Transitions(*(np.concatenate([column, column]) for column in part.transitions))
+    one.step([Sample(np.arange(32), double, None)])
     both.step([part, part])
     assert torch.allclose(one._gradient, both._gradient, atol=1e-6)
 

@@ -5,18 +5,25 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from server.learn.network import (
     HybridNetwork,
+    NoisyLinear,
     NumpyInference,
+    Shape,
+    Split,
     TorchInference,
     Weights,
     flatten_parameters,
+    from_bins,
     make_inference,
+    to_bins,
 )
 from server.spaces import Actions, Continuous, Discrete, Observation, Spaces
 
-HIDDEN = (32, 16)
+HIDDEN = Shape((32, 16))
 CASES = {
     "ram": Spaces(Observation("uint8", (128,)), Actions((Discrete("stick", 6),), ()), ("r",)),
     "features": Spaces(Observation("float32", (10,)), Actions((Discrete("s", 3),), ()), ("r",)),
@@ -45,8 +52,8 @@ def observations(spaces: Spaces, count: int) -> np.ndarray:
     return rng.normal(size=shape).astype(np.float32)
 
 
-def trained(spaces: Spaces) -> tuple[HybridNetwork, Weights]:
-    network = HybridNetwork(spaces, HIDDEN)
+def trained(spaces: Spaces, shape: Shape = HIDDEN) -> tuple[HybridNetwork, Weights]:
+    network = HybridNetwork(spaces, shape)
     flat, _ = flatten_parameters(network)
     return network, Weights(1, 0, 0.0, flat.detach().numpy().copy())
 
@@ -69,6 +76,113 @@ def test_numpy_torch_and_the_training_network_agree(name: str, count: int) -> No
         )
         assert got.values.shape == (count, sum(spaces.actions.heads))
         assert got.continuous.shape == (count, len(spaces.actions.continuous))
+        lone = play.one(given[0])
+        np.testing.assert_allclose(lone.values, got.values[0], rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(lone.continuous, got.continuous[0], rtol=1e-4, atol=1e-5)
+
+
+SHAPES = {
+    "dueling": Shape((32, 16), dueling=True),
+    "quantile": Shape((32, 16), distribution="quantile", atoms=5),
+    "dueling quantile": Shape((32, 16), dueling=True, distribution="quantile", atoms=5),
+    "categorical": Shape((32, 16), dueling=True, distribution="categorical", atoms=11),
+    "layer norm": Shape((32, 16), layer_norm=True),
+    "factored": Shape((32, 16), bins=7, dueling=True),
+}
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("name", CASES)
+def test_every_shape_plays_as_it_trains(name: str, shape: str) -> None:
+    spaces = CASES[name]
+    network, weights = trained(spaces, SHAPES[shape])
+    rows = observations(spaces, 6)
+    with torch.no_grad():
+        expected = network(torch.from_numpy(rows))
+    slow = TorchInference(spaces, SHAPES[shape], "cpu")
+    fast = make_inference(spaces, SHAPES[shape], "cpu")
+    for play in (slow, fast):
+        play.load(weights)
+        got = play(rows)
+        assert got.values.shape == (6, sum(spaces.actions.heads))
+        assert got.continuous.shape == (6, len(spaces.actions.continuous))
+        if spaces.actions.discrete:
+            count = sum(spaces.actions.heads)
+            np.testing.assert_allclose(
+                got.values, expected.values[:, :count].numpy(), rtol=1e-4, atol=1e-5
+            )
+        for row in range(6):
+            lone = play.one(rows[row])
+            np.testing.assert_allclose(lone.values, got.values[row], rtol=1e-4, atol=1e-5)
+            np.testing.assert_allclose(lone.continuous, got.continuous[row], rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(fast(rows).continuous, slow(rows).continuous, atol=1e-5)
+
+
+def test_dueling_streams_by_hand() -> None:
+    network = HybridNetwork(CASES["hybrid"], Shape((4,), dueling=True))
+    raw = torch.tensor([[[1.0], [3.0], [0.0], [6.0], [3.0], [10.0]]])  # heads of 2 and 3, value
+    got = (network.mix @ raw).flatten().tolist()
+    assert got == pytest.approx([9.0, 11.0, 7.0, 13.0, 10.0])
+
+
+def test_the_expected_worth_of_atoms() -> None:
+    spaces = CASES["features"]
+    quantile = HybridNetwork(spaces, Shape((4,), distribution="quantile", atoms=4))
+    atoms = torch.tensor([[[1.0, 2.0, 3.0, 6.0]]])
+    assert quantile.worth(atoms).tolist() == [[3.0]]
+    shape = Shape((4,), distribution="categorical", atoms=3, value_low=-1.0, value_high=1.0)
+    categorical = HybridNetwork(spaces, shape)
+    logits = torch.log(torch.tensor([[[0.2, 0.3, 0.5]]]))
+    assert categorical.worth(logits).tolist() == [[pytest.approx(0.3)]]
+
+
+def test_a_binned_control_takes_the_middle_of_its_best_bin() -> None:
+    split = Split(CASES["paddle"], Shape((4,), bins=5))
+    out = np.array([[0.0, 0.0, 0.0, 9.0, 0.0], [1.0, 0.0, 0.0, 0.0, 0.0]], np.float32)
+    assert split(out).continuous.tolist() == [[0.5], [-1.0]]
+    assert split(out).values.tolist() == [[0.0], [0.0]]
+    assert split(out[0]).continuous.tolist() == [0.5]
+
+
+@given(st.integers(2, 64))
+def test_bins_and_values_are_each_others_inverse(bins: int) -> None:
+    numbers = torch.arange(bins)
+    assert torch.equal(to_bins(from_bins(numbers.float(), bins), bins), numbers)
+
+
+def test_noise_is_drawn_with_each_load_and_shrinks_with_what_is_learned() -> None:
+    spaces = CASES["features"]
+    shape = Shape((32, 16), noisy=True)
+    network, weights = trained(spaces, shape)
+    given_rows = observations(spaces, 4)
+    play = make_inference(spaces, shape, "cpu", seed=5)
+    assert isinstance(play, NumpyInference)
+    seen = []
+    for _ in range(2):
+        play.load(weights)
+        seen.append(play(given_rows).values)
+    assert not np.allclose(seen[0], seen[1])
+    with torch.no_grad():
+        for name, parameter in network.named_parameters():
+            if "spread" in name:
+                parameter.zero_()
+    flat = torch.cat([p.detach().reshape(-1) for p in network.parameters()]).numpy()
+    play.load(Weights(2, 0, 0.0, flat))
+    with torch.no_grad():
+        expected = network(torch.from_numpy(given_rows)).values.numpy()
+    np.testing.assert_allclose(play(given_rows).values, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_factorised_noise_has_the_papers_form() -> None:
+    layer = NoisyLinear(3, 2)
+    layer.renew(torch.Generator().manual_seed(1))
+    drawn = torch.Generator().manual_seed(1)
+    first, second = torch.randn(3, generator=drawn), torch.randn(2, generator=drawn)
+    shaped = [x.sign() * x.abs().sqrt() for x in (first, second)]
+    expected = layer.weight_mean + layer.weight_spread * torch.outer(shaped[1], shaped[0])
+    assert torch.allclose(layer.weight, expected)
+    assert torch.allclose(layer.bias, layer.bias_mean + layer.bias_spread * shaped[1])
+    assert layer.weight_spread.flatten().tolist() == pytest.approx([0.5 / 3**0.5] * 6)
 
 
 def test_the_faster_way_is_chosen_and_images_go_through_torch() -> None:

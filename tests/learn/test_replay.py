@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -13,7 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from server.learn.replay import GUARD, MIN_CAPACITY, Frames, Layout, Replay, ReplayError
-from server.learn.sampler import UniformSampler
+from server.learn.sampler import PrioritySampler, UniformSampler
+from server.learn.schedule import Linear
 from server.net.wire import ENDED, START, TERMINAL, TRUNCATED
 
 LAYOUT = Layout(MIN_CAPACITY, "float32", 2, 1, 1)
@@ -153,11 +155,7 @@ def test_a_frame_whose_predecessor_was_overwritten_begins_a_chain() -> None:
     for _ in range(MIN_CAPACITY):
         writer.append([(fast, 0.0, 0)])
     writer.reference.following[0] = -1
-    writer.replay.append(
-        Frames(
-            np.zeros((1, 2)), np.zeros((1, 1)), np.zeros((1, 1)), [1.0], [0], np.zeros(1), 1, [0]
-        )
-    )
+    writer.replay.append(Frames(np.zeros((1, 2)), [[0]], np.zeros((1, 1)), [1.0], [0], [0], 1, [0]))
     slot = (writer.replay.head - 1) % MIN_CAPACITY
     assert writer.replay.column("prev")[slot] == -1
     writer.replay.check_valid()
@@ -288,8 +286,8 @@ def test_a_replay_with_hardly_any_transition_is_still_sampled() -> None:
         writer.append([(client, 0.0, 0)])
     sample = UniformSampler(writer.replay, 3).sample(1024, n_step=1, gamma=1.0)
     assert sample is not None
-    assert len(sample.reward) == 1024
-    assert set(sample.observation[:, 0]) <= set(range(1000, 1011))
+    assert len(sample.transitions.reward) == 1024
+    assert set(sample.transitions.observation[:, 0]) <= set(range(1000, 1011))
 
 
 def test_every_transition_has_the_same_chance() -> None:
@@ -298,13 +296,23 @@ def test_every_transition_has_the_same_chance() -> None:
         writer.append([(client, 0.0, TERMINAL if number % 7 == 6 else 0)])
     sample = UniformSampler(writer.replay, 3).sample(18_000, n_step=1, gamma=1.0)
     assert sample is not None
-    counts = np.bincount(sample.observation[:, 0].astype(int), minlength=21)
+    counts = np.bincount(sample.transitions.observation[:, 0].astype(int), minlength=21)
     assert counts[[6, 13, 20]].tolist() == [0, 0, 0]
     # 18 transitions, 1,000 draws each on average: six standard deviations.
     assert np.all(np.abs(counts[counts > 0] - 1000) < 200)
 
 
-def test_a_reader_beside_a_writer_never_sees_a_torn_or_foreign_transition() -> None:
+@pytest.mark.parametrize(
+    "make_sampler",
+    [
+        lambda replay: UniformSampler(replay, 7),
+        lambda replay: PrioritySampler(replay, 7, alpha=0.6, beta=Linear(0.4, 1.0, 100)),
+    ],
+    ids=["uniform", "priority"],
+)
+def test_a_reader_beside_a_writer_never_sees_a_torn_or_foreign_transition(
+    make_sampler: Callable[[Replay], UniformSampler],
+) -> None:
     """Each frame's values all carry its client and count, so a mixture shows at once."""
     clients, turns = 16, 6_000
     replay = Replay.in_memory(Layout(MIN_CAPACITY, "float32", 64, 1, 1))
@@ -331,11 +339,14 @@ def test_a_reader_beside_a_writer_never_sees_a_torn_or_foreign_transition() -> N
         done.set()
 
     def read() -> None:
-        sampler = UniformSampler(replay, 7)
+        sampler = make_sampler(replay)
+        rng = np.random.default_rng(0)
         while not done.is_set():
-            got = sampler.sample(256, n_step=3, gamma=1.0)
-            if got is None:
+            sample = sampler.sample(256, n_step=3, gamma=1.0)
+            if sample is None:
                 continue
+            sampler.learned(sample.index, rng.normal(size=256).astype(np.float32))
+            got = sample.transitions
             here, there = got.observation, got.next_observation
             if np.any(here != here[:, :1]) or np.any(there != there[:, :1]):
                 problems.append("torn")
