@@ -1,4 +1,4 @@
-"""The benchmarks' command line: ``python -m bench serve``, ``hold`` and ``memory``."""
+"""The benchmarks' command line: ``python -m bench --help`` lists them."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import argparse
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 
 def main() -> int:
@@ -14,9 +15,17 @@ def main() -> int:
         os.environ.setdefault(name, "1")
     import uvloop
 
-    from bench import figures, hold, memory, serve
+    from bench import figures, hold, hotpath, mame, memory, serve, stalls
+    from server.emulators import LaunchError
 
-    benches = {"serve": serve, "hold": hold, "memory": memory}
+    benches: dict[str, Any] = {
+        "serve": serve,
+        "hold": hold,
+        "mame": mame,
+        "hotpath": hotpath,
+        "stalls": stalls,
+        "memory": memory,
+    }
     parser = argparse.ArgumentParser(
         prog="python -m bench",
         description="Measure Coinop on this machine. Load clients run in a process of their own.",
@@ -25,12 +34,18 @@ def main() -> int:
     commands = parser.add_subparsers(dest="bench", required=True, metavar="BENCH")
     for name, module in benches.items():
         command = commands.add_parser(name, help=module.ABOUT, description=module.ABOUT)
-        _add_options(command)
+        for option, default in module.OPTIONS.items():
+            command.add_argument(option, default=default, **_OPTIONS[option])
+        command.add_argument("--json", type=Path, metavar="FILE", help="write the medians to FILE")
     options = parser.parse_args()
     rounds: list[figures.Round] = []
     for number in range(options.rounds):
         print(f"{options.bench}: round {number + 1} of {options.rounds} ...", file=sys.stderr)
-        rounds.append(uvloop.run(benches[options.bench].measure(options)))
+        try:
+            rounds.append(uvloop.run(benches[options.bench].measure(options)))
+        except LaunchError as error:
+            print(f"{options.bench}: {error}", file=sys.stderr)
+            return 2
     figures.show(options.bench, rounds)
     if options.json:
         figures.write_json(options.json, rounds)
@@ -43,30 +58,28 @@ def _positive(text: str) -> int:
     return int(text)
 
 
-def _add_options(command: argparse.ArgumentParser) -> None:
-    command.add_argument("--rounds", type=_positive, default=3, help="rounds (default: 3)")
-    command.add_argument(
-        "--seconds", type=float, default=5.0, help="counted time of each part, s (default: 5)"
-    )
-    command.add_argument("--clients", type=int, default=16, help="lockstep clients (default: 16)")
-    command.add_argument(
-        "--values", type=int, default=128, help="uint8 values of an observation (default: 128)"
-    )
-    command.add_argument("--json", type=Path, metavar="FILE", help="write the medians to FILE")
-    if command.prog.endswith("serve"):
-        command.add_argument(
-            "--pin",
-            action=argparse.BooleanOptionalAction,
-            default=False,
-            help="keep the server and a single client on a core each (default: no)",
-        )
-    else:
-        command.add_argument(
-            "--fps", type=float, default=2000.0, help="frames/s offered together (default: 2000)"
-        )
-        command.add_argument(
-            "--batch-size", type=int, default=256, help="transitions per step (default: 256)"
-        )
+# Everything a benchmark can be asked for; its own OPTIONS say for which, and their defaults.
+_OPTIONS: dict[str, dict[str, Any]] = {
+    "--rounds": {"type": _positive, "help": "rounds (default: %(default)s)"},
+    "--seconds": {"type": float, "help": "counted time of each part, s (default: %(default)s)"},
+    "--clients": {"type": _positive, "help": "lockstep clients (default: %(default)s)"},
+    "--values": {
+        "type": _positive,
+        "help": "uint8 values of an observation (default: %(default)s)",
+    },
+    "--fps": {"type": float, "help": "frames/s offered together (default: %(default)s)"},
+    "--batch-size": {"type": _positive, "help": "transitions per step (default: %(default)s)"},
+    "--niceness": {
+        "type": int,
+        "choices": range(20),
+        "metavar": "N",
+        "help": "how far emulators give way, 0 to 19 (default: the fleet's, %(default)s)",
+    },
+    "--pin": {
+        "action": argparse.BooleanOptionalAction,
+        "help": "keep the server and a single client on a core each (default: no)",
+    },
+}
 
 
 if __name__ == "__main__":

@@ -10,6 +10,14 @@ from bench.figures import Round
 from server.app import App
 
 ABOUT = "clients offer --fps together while training runs at full speed"
+OPTIONS = {
+    "--rounds": 3,
+    "--seconds": 5.0,
+    "--clients": 16,
+    "--values": 128,
+    "--fps": 2000.0,
+    "--batch-size": 256,
+}
 
 
 async def measure(options: argparse.Namespace) -> Round:

@@ -12,7 +12,7 @@ import config
 from server.agent import Agent
 from server.app import App, prepare_process
 
-_AGENT = "bench"
+AGENT = "bench"  # whom the load clients feed
 
 
 @contextlib.asynccontextmanager
@@ -39,7 +39,7 @@ async def server(**settings: dict[str, Any]) -> AsyncIterator[App]:
 
 def agent_of(app: App) -> Agent:
     """Give the agent that the load clients feed."""
-    return app.agents[_AGENT]
+    return app.agents[AGENT]
 
 
 def set_training(app: App, on: bool) -> None:

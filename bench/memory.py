@@ -13,6 +13,13 @@ from bench import crowd
 from bench.figures import Round
 
 ABOUT = "memory of a server that trains at --fps frames/s, after the first minute and at the end"
+OPTIONS = {
+    "--rounds": 3,
+    "--seconds": 5.0,
+    "--clients": 16,
+    "--values": 128,
+    "--fps": 2000.0,
+}
 _SETTLED_S = 60.0
 
 

@@ -11,6 +11,13 @@ from bench import crowd, echo, host
 from bench.figures import Round
 
 ABOUT = "frames/s of a bare uvloop echo and of our server without training, side by side"
+OPTIONS = {
+    "--rounds": 3,
+    "--seconds": 5.0,
+    "--clients": 16,
+    "--values": 128,
+    "--pin": False,
+}
 
 
 async def measure(options: argparse.Namespace) -> Round:

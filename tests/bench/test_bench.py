@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
+
+from bench import __main__ as command_line
+from server import emulators
+from server.emulators import LaunchError, Program
 
 ROOT = Path(__file__).parents[2]
 FIGURES = {
@@ -34,18 +40,103 @@ FIGURES = {
 }
 
 
+def check_defined(figures: Iterable[str]) -> None:
+    """Each figure has its line on the page; a batch size at the end is given once for all."""
+    page = (ROOT / "docs" / "benchmarks.md").read_text()
+    for figure in figures:
+        assert re.search(rf"`{re.sub(r'_[0-9]+$', '', figure)}(_1)?`", page), figure
+
+
+def run(name: str, file: Path, *options: str) -> dict[str, float]:
+    """Run a benchmark for one round and give its figures; each is on the screen too."""
+    command = [sys.executable, "-m", "bench", name, "--rounds", "1", *options, "--json", str(file)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    figures: dict[str, float] = json.loads(file.read_text())
+    assert all(figure in done.stdout for figure in figures)
+    assert all(isinstance(value, float | int) for value in figures.values())
+    return figures
+
+
 @pytest.mark.parametrize("name", FIGURES)
 def test_a_short_benchmark_gives_all_its_figures(name: str, tmp_path: Path) -> None:
-    file = tmp_path / "figures.json"
-    options = ["--rounds", "1", "--seconds", "0.5", "--clients", "4", "--json", str(file)]
-    shown = subprocess.run(
-        [sys.executable, "-m", "bench", name, *options],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    figures = json.loads(file.read_text())
+    figures = run(name, tmp_path / "figures.json", "--seconds", "0.5", "--clients", "4")
     assert set(figures) >= FIGURES[name]
-    assert all(isinstance(value, float | int) and value > 0 for value in figures.values())
-    assert all(figure in shown.stdout for figure in FIGURES[name])
+    assert all(value > 0 for value in figures.values())
+
+
+def test_the_parts_of_the_hot_path_add_up(tmp_path: Path) -> None:
+    figures = run("hotpath", tmp_path / "figures.json", "--seconds", "0.02", "--batch-size", "32")
+    ways = [f"forward_{way}_us" for way in ("numpy", "turned", "addmm", "torch")]
+    check_defined(figures)
+    assert set(figures) == {
+        "decode_us",
+        "encode_us",
+        *(f"{way}_{rows}" for way in ways for rows in (1, 4, 16, 64)),
+        *(
+            f"{part}_us_{rows}"
+            for part in ("dice_python", "dice_numpy", "append", "flush")
+            for rows in (1, 16)
+        ),
+        "write_apart_us",
+        "write_burst_us",
+        "sample_us",
+        "sample_one_step_us",
+        "step_us",
+    }
+    assert all(value > 0 for value in figures.values())
+    # The whole is more than its smallest parts.
+    for rows in (1, 16):
+        assert figures[f"flush_us_{rows}"] > figures[f"append_us_{rows}"] / 2 + figures["encode_us"]
+    assert figures["sample_us"] > figures["sample_one_step_us"]
+
+
+def test_stalls_are_measured_in_fresh_processes(tmp_path: Path) -> None:
+    figures = run("stalls", tmp_path / "figures.json")
+    check_defined(figures)
+    assert figures["gc_objects"] > 50_000  # torch is among them
+    assert figures["gc_full_ms"] > figures["gc_frozen_ms"] > 0
+    assert figures["adamw_class_ms"] > figures["adamw_function_ms"] > 0
+    assert figures["adamw_class_mb"] > 1
+    assert figures["redraw_ms"] > 0
+
+
+@pytest.mark.timeout(400)
+def test_what_the_client_costs_mame(tmp_path: Path) -> None:
+    try:
+        emulators.check("mame", "pong2600")
+    except LaunchError as missing:
+        pytest.skip(str(missing))
+    figures = run("mame", tmp_path / "figures.json", "--seconds", "0.5")
+    check_defined(figures)
+    for count in ("one", "two"):
+        free, lockstep = figures[f"socketless_fps_{count}"], figures[f"lockstep_fps_{count}"]
+        assert free > 0 and lockstep > 0
+        assert figures[f"mame_{count}"] == pytest.approx(lockstep / free)
+    assert figures["trained_steps_per_s"] > 0
+    assert figures["trained_over_untrained"] == pytest.approx(
+        figures["trained_fps_two"] / figures["lockstep_fps_two"]
+    )
+    assert 0 <= figures["waiting_core_share"] <= 1
+    parts = [figures[f"lua_{part}_us"] for part in ("features", "encode", "decode")]
+    assert all(part > 0 for part in parts)
+    assert figures["lua_us"] > max(parts)
+
+
+def test_a_missing_emulator_is_named(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    nowhere = Program("no-such-mame", "MAME", "mame lua-socket")
+    monkeypatch.setitem(emulators.PROGRAMS, "mame", nowhere)
+    monkeypatch.setattr(sys, "argv", ["bench", "mame"])
+    assert command_line.main() == 2
+    assert "mame: MAME is not installed; on Debian: apt-get" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "wrong", [["serve", "--rounds", "0"], ["hotpath", "--clients", "3"], ["no_such_bench"]]
+)
+def test_wrong_options_are_refused(monkeypatch: pytest.MonkeyPatch, wrong: list[str]) -> None:
+    monkeypatch.setattr(sys, "argv", ["bench", *wrong])
+    with pytest.raises(SystemExit, match="2"):
+        command_line.main()

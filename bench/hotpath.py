@@ -1,0 +1,59 @@
+"""What each part of a frame's way costs, and each part of a gradient step, one at a time."""
+
+from __future__ import annotations
+
+import argparse
+import random
+from collections.abc import Callable
+
+import numpy as np
+
+from bench import burst, forward
+from bench.figures import Round
+from bench.stage import Stage
+from bench.stopwatch import median_us
+from server.net import wire
+
+ABOUT = "microseconds of each part of a frame's way and of a gradient step"
+OPTIONS = {"--rounds": 5, "--seconds": 0.2, "--values": 128, "--batch-size": 256}
+_FEW_AND_MANY = (1, 16)
+_BATCHES = (1, 4, 16, 64)
+_EPSILON = 0.02
+
+
+async def measure(options: argparse.Namespace) -> Round:
+    """Measure one round."""
+    stage = Stage(values=options.values, batch_size=options.batch_size)
+    figures: Round = {}
+
+    def take(name: str, work: Callable[[], object]) -> None:
+        figures[name] = median_us(work, options.seconds)
+
+    take("decode_us", stage.decode_work())
+    take("encode_us", lambda: wire.encode_action(70_000, [3], [], 0))
+    for rows in _BATCHES:
+        observation = stage.observation(rows)
+        for name, judge in forward.ways(stage).items():
+            take(f"forward_{name}_us_{rows}", lambda: judge(observation))  # noqa: B023
+    for rows in _FEW_AND_MANY:
+        take(f"dice_python_us_{rows}", _python_dice(rows))
+        take(f"dice_numpy_us_{rows}", _numpy_dice(rows))
+        take(f"append_us_{rows}", stage.append_work(rows))
+        take(f"flush_us_{rows}", stage.flush_work(rows))
+    figures |= burst.measure(_FEW_AND_MANY[-1], options.seconds)
+    take("sample_us", stage.sample_work(stage.rules.steps_per_sample * options.batch_size))
+    take("sample_one_step_us", stage.sample_work(options.batch_size))
+    take("step_us", stage.step_work())
+    return figures
+
+
+def _python_dice(rows: int) -> Callable[[], object]:
+    """Find the rows that the dice strike, as the policy does."""
+    dice = random.Random(1).random
+    return lambda: [row for row in range(rows) if dice() < _EPSILON]
+
+
+def _numpy_dice(rows: int) -> Callable[[], object]:
+    """Find them with numpy."""
+    rng = np.random.default_rng(1)
+    return lambda: np.flatnonzero(rng.random(rows) < _EPSILON)

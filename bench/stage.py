@@ -1,0 +1,177 @@
+"""The parts of one agent as a server has them: a full replay, a learner, a policy, its clients."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import itertools
+import random
+from collections.abc import Callable, Iterator
+
+import numpy as np
+
+import config
+from bench.load import workload
+from server.app import prepare_process
+from server.batcher import Batcher
+from server.learn.learner import Learner, Rules
+from server.learn.network import Shape, make_inference
+from server.learn.policy import Coding, Mix, Policy
+from server.learn.replay import Frames, Layout, Replay
+from server.learn.sampler import UniformSampler
+from server.net import wire
+from server.net.listener import Connection, Listener
+from server.session import Session
+
+_FILL = 1000  # frames of one append while the replay is filled
+_MIX = Mix(epsilon=0.02)  # as after the first minutes
+
+
+class Stage:
+    """Builds the parts once; each ``*_work`` gives a function to time."""
+
+    def __init__(self, *, values: int, batch_size: int) -> None:
+        settings = config.Config()
+        prepare_process(settings)
+        self.spaces = workload(values)
+        self.shape = Shape(settings.network.hidden_sizes)
+        self.rules = Rules(batch_size=batch_size)
+        self.replay = _full_replay(Layout.of(self.spaces, settings.replay.replay_capacity))
+        self.sampler = UniformSampler(self.replay, seed=1)
+        self.learner = Learner(
+            spaces=self.spaces,
+            shape=self.shape,
+            rules=self.rules,
+            sampler=self.sampler,
+        )
+        self.weights = self.learner.weights()
+        inference = make_inference(self.spaces, self.shape, "cpu")
+        self.policy = Policy(inference, Coding(self.spaces.actions), seed=1)
+        self.policy.load(self.weights)
+        self._dice = random.Random(1)
+        gc.collect()
+        gc.freeze()  # as the server does once everything is built
+
+    def observation(self, rows: int) -> np.ndarray[tuple[int, int], np.dtype[np.uint8]]:
+        """Make up a batch of observations."""
+        size = rows * self.spaces.observation.values
+        return np.frombuffer(self._dice.randbytes(size), np.uint8).reshape(rows, -1)
+
+    def decode_work(self) -> Callable[[], None]:
+        """Take the bytes of one frame from a socket: split, unpack, check, hand on."""
+        connection = _welcomed(self._hello())
+        (observation,) = self.observation(1)
+        frame = wire.encode_frame(wire.Frame(70_000, 0, [0.0], observation.tobytes()))
+        return lambda: connection.data_received(frame)
+
+    def append_work(self, rows: int) -> Callable[[], object]:
+        """Store the frames of some clients, each linked to the one before."""
+        observation, choices = self.observation(rows), [[3]] * rows
+        continuous = np.zeros((rows, self.replay.layout.controls), np.float32)
+        rewards, zeros = [0.0] * rows, [0] * rows
+
+        def work() -> None:
+            head = self.replay.head
+            previous = list(range(head - rows, head))
+            self.replay.append(
+                Frames(observation, choices, continuous, rewards, zeros, zeros, 1, previous)
+            )
+
+        return work
+
+    def flush_work(self, clients: int) -> Callable[[], None]:
+        """Answer one frame of each client; the replies are thrown away."""
+        batcher = Batcher(
+            policy=self.policy,
+            replay=self.replay,
+            schedule=lambda call: None,
+            on_appended=lambda head: None,
+            on_episode=lambda session, earned: None,
+        )
+        batcher.mix, batcher.players = _MIX, clients
+        hello = self._hello()
+        sessions = [Session(session_id=str(number), hello=hello) for number in range(clients)]
+        observations = [row.tobytes() for row in self.observation(clients)]
+        numbers: Iterator[int] = itertools.count()
+
+        def work() -> None:
+            number = next(numbers)
+            for session, observation in zip(sessions, observations, strict=True):
+                batcher.add(session, wire.Frame(number, 0, [0.0], observation))
+            batcher.flush()
+
+        return work
+
+    def sample_work(self, count: int) -> Callable[[], object]:
+        """Draw and gather some transitions."""
+        rules = self.rules
+        return lambda: self.sampler.sample(count, n_step=rules.n_step, gamma=rules.gamma)
+
+    def step_work(self) -> Callable[[], None]:
+        """Take one gradient step on one batch."""
+        rules = self.rules
+        batch = self.sampler.sample(rules.batch_size, n_step=rules.n_step, gamma=rules.gamma)
+        assert batch is not None
+        return lambda: self.learner.step([batch])
+
+    def _hello(self) -> wire.Hello:
+        return wire.Hello("bench", "1", "bench", "bench", self.spaces)
+
+
+def _full_replay(layout: Layout) -> Replay:
+    """Fill a replay to the brim, so that a sample is gathered from all over its memory."""
+    replay = Replay.in_memory(layout)
+    rng = np.random.default_rng(1)
+    observation = rng.integers(0, 256, (_FILL, layout.values), np.uint8)
+    choice = rng.integers(0, 6, (_FILL, layout.heads))
+    continuous = np.zeros((_FILL, layout.controls), np.float32)
+    nothing = [0] * _FILL
+    for head in range(0, layout.capacity, _FILL):
+        previous = [max(-1, before) for before in range(head - _FILL, head)]
+        rewards = rng.choice([-1.0, 0.0, 0.0, 1.0], _FILL).tolist()
+        replay.append(
+            Frames(observation, choice, continuous, rewards, nothing, nothing, 1, previous)
+        )
+    return replay
+
+
+class _Desk:
+    """Welcomes whoever comes and throws the frames away."""
+
+    def greet(self, connection: Connection, hello: wire.Hello) -> None:
+        """Let the client play."""
+        welcome = wire.Welcome("bench", heartbeat_s=20.0, max_message_bytes=1 << 20)
+        connection.welcome(welcome, hello.spaces, lambda frame: None, lambda reason: None)
+
+    def fault(self, connection: Connection, error: Exception) -> None:
+        """Let an error of ours end the benchmark."""
+        raise error
+
+
+class _Nowhere(asyncio.Transport):
+    """A socket that swallows everything."""
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        """Send nothing."""
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        """Buffer nothing."""
+
+    def is_closing(self) -> bool:
+        """Stay open."""
+        return False
+
+
+def _welcomed(hello: wire.Hello) -> Connection:
+    """Make a connection whose client was let in."""
+    listener = Listener(
+        desk=_Desk(),
+        max_message_bytes=1 << 20,
+        max_silent=1,
+        hello_timeout_s=10.0,
+        client_timeout_s=60.0,
+    )
+    connection = Connection(listener)
+    connection.connection_made(_Nowhere())
+    connection.data_received(wire.encode(hello))
+    return connection

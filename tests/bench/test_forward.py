@@ -1,0 +1,51 @@
+"""The ways through the network that are compared do the same."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from bench import forward
+from bench.stage import Stage
+from bench.stopwatch import median_us
+
+
+@pytest.fixture(scope="module")
+def stage() -> Stage:
+    return Stage(values=128, batch_size=32)
+
+
+@pytest.mark.parametrize("rows", [1, 5])
+def test_all_ways_give_the_same_values(stage: Stage, rows: int) -> None:
+    observation = stage.observation(rows)
+    values = {
+        name: np.asarray(getattr(out, "values", out)).reshape(rows, -1)
+        for name, judge in forward.ways(stage).items()
+        for out in [judge(observation)]
+    }
+    assert values["numpy"].shape == (rows, 6)
+    for other in ("turned", "addmm", "torch"):
+        np.testing.assert_allclose(values[other], values["numpy"], rtol=1e-4, atol=1e-5)
+
+
+def test_each_work_does_its_part(stage: Stage) -> None:
+    head = stage.replay.head
+    stage.append_work(16)()
+    assert stage.replay.head == head + 16
+    flush = stage.flush_work(4)
+    flush()
+    flush()
+    assert stage.replay.head == head + 16 + 8
+    # The second turn of each client is linked to its first.
+    assert stage.replay.linked(np.arange(head + 16, head + 20)).all()
+    stage.decode_work()()
+    steps = stage.learner.report.steps
+    stage.step_work()()
+    assert stage.learner.report.steps == steps + 1
+    assert stage.sample_work(64)() is not None
+
+
+def test_the_stopwatch_calls_the_work_often() -> None:
+    calls: list[None] = []
+    assert median_us(lambda: calls.append(None), 0.01) > 0
+    assert len(calls) > 1000
