@@ -6,11 +6,13 @@ BIN := $(VENV)/bin
 GAME ?= pong
 EMULATOR ?= ale
 EMULATORS ?= 2
+N ?= 2
+SERVER ?= 127.0.0.1:9797
 ARGS ?=
 PIP_ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help install run test check lint format docs screenshot bench clean
+.PHONY: help install run emulate mame fceux games test check lint format docs screenshot bench clean
 
 help: ## list the targets
 	@echo "Coinop: train agents on games that run in emulators"
@@ -19,12 +21,27 @@ help: ## list the targets
 		|| grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST)
 	@echo
 	@echo '  make run EMULATOR=mame GAME=pong2600'
+	@echo '  make mame GAME=pong2600 N=4 SERVER=192.168.1.5:9797'
 	@echo '  make run GAME=breakout EMULATORS=4 ARGS="--batch-size 512"'
 
 install: $(VENV)/.installed ## make the virtual environment and install what `make run` needs
 
 run: $(VENV)/.installed ## start the server, its dashboard and EMULATORS (2) emulators playing GAME (pong)
 	@$(BIN)/python main.py --run $(GAME) --launch $(EMULATOR):$(GAME)=$(EMULATORS) $(ARGS)
+
+emulate: $(VENV)/.installed ## start N (2) emulators for a server that runs at SERVER (127.0.0.1:9797)
+	@$(BIN)/python main.py emulate $(EMULATOR):$(GAME)=$(N) --server $(SERVER) $(ARGS)
+
+mame: emulate ## the same with MAME, playing GAME (pong2600)
+mame: EMULATOR := mame
+mame: GAME := pong2600
+
+fceux: emulate ## the same with FCEUX, playing GAME (catch)
+fceux: EMULATOR := fceux
+fceux: GAME := catch
+
+games: $(VENV)/.installed ## list the games, the emulators they run under, and what is missing
+	@$(BIN)/python main.py games
 
 test: $(VENV)/.installed-dev ## run all tests (ARGS go to pytest)
 	@$(BIN)/python -m pytest $(ARGS)

@@ -9,6 +9,9 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import difflib
+import math
+import os
+import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -28,15 +31,20 @@ def setting(
     low: float | None = None,
     high: float | None = None,
     choices: tuple[str, ...] = (),
+    kind: type | None = None,
 ) -> Any:
-    """Declare one setting: its default, one sentence, and what values are allowed."""
+    """Declare one setting: its default, one sentence, and what values are allowed.
+
+    Its type is that of the default; where that is None, because the value follows from others
+    until somebody gives it, ``kind`` says it.
+    """
     meta = {"about": about, "unit": unit, "low": low, "high": high, "choices": choices}
-    return field(default=default, metadata=meta)
+    return field(default=default, metadata={**meta, "kind": kind or type(default)})
 
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """Where clients connect, and what they may cost."""
+    """Where clients connect, what they may cost, and what they are told."""
 
     host: str = setting("127.0.0.1", "Address to listen on; any but loopback needs a token.")
     port: int = setting(
@@ -69,6 +77,10 @@ class Server:
     resume_window_s: float = setting(
         60.0, "Time a lost client may come back to its session.", unit="s", low=0, high=86400
     )
+    client_setting: tuple[str, ...] = setting(
+        (),
+        "Setting pushed to every game script, as name=value: start_level=9. May be repeated.",
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +107,24 @@ class Replay:
     )
     min_replay: int = setting(
         2_000, "Frames collected before training starts.", unit="frames", low=2, high=2**30
+    )
+    sampling: str = setting(
+        "uniform",
+        "Which frames are learned from: all alike, or those that surprised most (prioritised).",
+        choices=("uniform", "priority"),
+    )
+    priority_alpha: float = setting(
+        0.6, "How much surprise counts; 0 is uniform again.", unit="power", low=0, high=2
+    )
+    priority_beta: float = setting(
+        0.4,
+        "How much of the bias of prioritised sampling is undone at the first step; later all.",
+        unit="power",
+        low=0,
+        high=1,
+    )
+    priority_beta_steps: int = setting(
+        200_000, "Steps until all of it is undone.", unit="steps", low=1, high=10**9
     )
     replay_storage: str = setting(
         "file",
@@ -147,6 +177,35 @@ class Network:
     hidden_sizes: tuple[int, ...] = setting(
         (256, 256, 128), "Width of each hidden layer.", unit="units", low=1, high=16384
     )
+    layer_norm: bool = setting(False, "Normalise each hidden layer: steadier, and slower to play.")
+    noisy: bool = setting(
+        False,
+        "Explore by noise on the weights that the network learns to trust or to ignore; "
+        "with it epsilon may be 0.",
+    )
+    dueling: bool = setting(
+        False, "Judge the state and the advantage of each choice in streams of their own."
+    )
+    distribution: str = setting(
+        "none",
+        "What a choice's worth is: its mean, its quantiles, or a histogram (C51).",
+        choices=("none", "quantile", "categorical"),
+    )
+    atoms: int = setting(32, "Quantiles, or bars of the histogram.", unit="atoms", low=2, high=512)
+    value_low: float = setting(
+        -10.0, "Worth of the histogram's first bar.", unit="return", low=-1e9, high=1e9
+    )
+    value_high: float = setting(
+        10.0, "Worth of the histogram's last bar.", unit="return", low=-1e9, high=1e9
+    )
+    bins: int = setting(
+        0,
+        "Choices into which each continuous control is cut (factored); 0 trains it as a number "
+        "(regressed).",
+        unit="choices",
+        low=0,
+        high=256,
+    )
     device: str = setting("cpu", "Where the network trains.", choices=("cpu", "cuda", "mps"))
 
 
@@ -159,6 +218,19 @@ class Learner:
     )
     learning_rate: float = setting(
         5e-4, "Step size of the AdamW optimizer.", unit="rate", low=1e-8, high=1
+    )
+    learning_rate_end: float = setting(
+        0.0, "Where the step size ends if it falls.", unit="rate", low=0, high=1
+    )
+    learning_rate_fall: int = setting(
+        0,
+        "Steps over which it falls as a cosine; 0 keeps it constant.",
+        unit="steps",
+        low=0,
+        high=10**9,
+    )
+    warmup_steps: int = setting(
+        0, "Steps over which it first rises from nothing.", unit="steps", low=0, high=10**9
     )
     weight_decay: float = setting(
         1e-5, "Weight decay of the AdamW optimizer.", unit="rate", low=0, high=1
@@ -178,6 +250,20 @@ class Learner:
     target_period: int = setting(
         1000, "Steps between hard updates.", unit="steps", low=1, high=10**9
     )
+    target_max_age_s: float = setting(
+        0.0,
+        "Age at which a target network that waits for a hard update gets it anyway; 0 sets none.",
+        unit="s",
+        low=0,
+        high=86400,
+    )
+    munchausen: float = setting(
+        0.0,
+        "Share of the Munchausen term, a reward for being sure; 0.9 is usual, 0 leaves it out.",
+        unit="share",
+        low=0,
+        high=1,
+    )
     gradient_clip: float = setting(
         10.0, "Largest norm of a step's gradient; 0 clips nothing.", unit="norm", low=0, high=1e9
     )
@@ -186,6 +272,16 @@ class Learner:
     )
     continuous_weight: float = setting(
         1.0, "Weight of the continuous controls in the loss.", unit="factor", low=0, high=1000
+    )
+    cloning_weight: float = setting(
+        0.0,
+        "Weight, at the first step, of imitating the expert where the expert played.",
+        unit="factor",
+        low=0,
+        high=1000,
+    )
+    cloning_steps: int = setting(
+        100_000, "Steps over which imitation gives way.", unit="steps", low=1, high=10**9
     )
 
 
@@ -221,13 +317,30 @@ class Trainer:
 
 
 @dataclass(frozen=True, slots=True)
-class Fleet:
-    """Emulators that the server starts itself."""
+class Emulators:
+    """Emulators that the server starts itself, and how it keeps them."""
 
     launch: tuple[str, ...] = setting(
         (),
-        "Emulators to start, as emulator:game=count: ale:pong=2, gym:CartPole-v1, mame:pong2600. "
+        "Emulators to start, as emulator:game=count: ale:pong=2, gym:CartPole-v1, mame:pong2600, "
+        "fceux:catch. "
         "May be repeated.",
+    )
+    show: bool = setting(False, "Show them in windows, at the speed of the real machine.")
+    throttle: bool | None = setting(
+        None,
+        "Hold them to the speed of the real machine; unless given, only those in windows are.",
+        kind=bool,
+    )
+    stagger_s: float = setting(
+        0.2, "Time between two starts; 0 starts all at once.", unit="s", low=0, high=60
+    )
+    stall_s: float = setting(
+        60.0,
+        "Time without a frame after which one is taken to hang and started again; 0 for never.",
+        unit="s",
+        low=0,
+        high=86400,
     )
     niceness: int = setting(
         10,
@@ -239,10 +352,32 @@ class Fleet:
 
 
 @dataclass(frozen=True, slots=True)
+class FleetEntry:
+    """Emulators of one kind that play one game; what is left out is as under [emulators]."""
+
+    emulator: str = setting("", "Kind of emulator, such as mame; must be given.")
+    game: str = setting("", "Game it plays, such as pong2600; must be given.")
+    count: int = setting(1, "How many of them.", unit="emulators", low=1, high=1024)
+    show: bool | None = setting(None, "Show them in windows.", kind=bool)
+    throttle: bool | None = setting(None, "Hold them to the speed of the real machine.", kind=bool)
+    niceness: int | None = setting(
+        None, "How far they give way.", unit="nice", low=0, high=19, kind=int
+    )
+
+
+@dataclass(frozen=True, slots=True)
 class Console:
     """What a person sees."""
 
     plain: bool = setting(False, "Print status lines instead of the dashboard.")
+    preview_every: int = setting(
+        0,
+        "Frames between small pictures of each client's screen, for `python main.py snapshot`; "
+        "0 asks for none.",
+        unit="frames",
+        low=0,
+        high=2**31 - 1,
+    )
     refresh_s: float = setting(
         0.25, "Time between redraws of the dashboard.", unit="s", low=0.05, high=60
     )
@@ -262,8 +397,9 @@ class Config:
     network: Network = field(default_factory=Network)
     learner: Learner = field(default_factory=Learner)
     trainer: Trainer = field(default_factory=Trainer)
-    fleet: Fleet = field(default_factory=Fleet)
+    emulators: Emulators = field(default_factory=Emulators)
     console: Console = field(default_factory=Console)
+    fleet: tuple[FleetEntry, ...] = ()
 
 
 SECTIONS: dict[str, type[Any]] = {
@@ -274,32 +410,77 @@ SECTIONS: dict[str, type[Any]] = {
     "network": Network,
     "learner": Learner,
     "trainer": Trainer,
-    "fleet": Fleet,
+    "emulators": Emulators,
     "console": Console,
 }
 
-_SILENT_UNITS = ("", "path", "port", "number", "rate", "factor", "norm", "nice")  # no measure
+_SILENT_UNITS = (
+    "",
+    "path",
+    "port",
+    "number",
+    "rate",
+    "factor",
+    "norm",
+    "nice",
+    "power",
+    "return",
+)  # no measure
 _SUFFIXES = {"k": 1_000, "M": 1_000_000, "G": 1_000_000_000}
+_CLIENT_SETTING = re.compile(r"(?P<name>[A-Za-z0-9][A-Za-z0-9._-]{0,63})=(?P<value>.{1,256})")
+_MOST_CLIENT_SETTINGS = 31  # a message holds 32, and preview_every is one
+_PREVIEW_BYTES = 1 << 16  # the longest message with a picture that our clients send
 
 
-def from_values(values: Mapping[str, Mapping[str, Any]]) -> Config:
-    """Build a checked Config from {section: {setting: value}}; what is absent keeps its default."""
+def from_values(values: Mapping[str, Any]) -> Config:
+    """Build a checked Config from {section: {setting: value}}; what is absent keeps its default.
+
+    Beside the sections there may be "fleet", a list of {setting: value}.
+    """
     for section in values:
-        if section not in SECTIONS:
+        if section not in SECTIONS and section != "fleet":
             raise ConfigError(_unknown_section(section))
-    built = {}
-    for section, kind in SECTIONS.items():
-        fields = {f.name: f for f in dataclasses.fields(kind)}
-        given = values.get(section, {})
-        if not isinstance(given, Mapping):
-            raise ConfigError(f"[{section}] must be a table of settings, not {given!r}")
-        for name in given:
-            if name not in fields:
-                raise ConfigError(f"unknown setting {name!r} in [{section}]{_hint(name, fields)}")
-        built[section] = kind(**{n: _checked(fields[n], v) for n, v in given.items()})
-    config = Config(**built)
+    built = {
+        section: _built(f"[{section}]", kind, values.get(section, {}))
+        for section, kind in SECTIONS.items()
+    }
+    config = Config(**built, fleet=_built_fleet(values.get("fleet", [])))
     _check_together(config)
     return config
+
+
+def _built(where: str, kind: type[Any], given: Any) -> Any:
+    """Build one table's settings."""
+    if not isinstance(given, Mapping):
+        raise ConfigError(f"{where} must be a table of settings, not {given!r}")
+    fields = {f.name: f for f in dataclasses.fields(kind)}
+    for name in given:
+        if name not in fields:
+            raise ConfigError(f"unknown setting {name!r} in {where}{_hint(name, fields)}")
+    return kind(**{name: _checked(fields[name], value) for name, value in given.items()})
+
+
+def _built_fleet(given: Any) -> tuple[FleetEntry, ...]:
+    """Build the entries of [[fleet]]; what is wrong is told with the entry's number."""
+    if isinstance(given, Mapping):
+        raise ConfigError(
+            "[fleet] must be [[fleet]], once per entry with its emulator, game and count; "
+            "settings of all emulators belong under [emulators]"
+        )
+    if isinstance(given, str) or not isinstance(given, Sequence):
+        raise ConfigError(f"fleet = {given!r} must be a list of tables, each under [[fleet]]")
+    entries = []
+    for number, values in enumerate(given, start=1):
+        where = f"[[fleet]] entry {number}"
+        try:
+            entry: FleetEntry = _built("the entry", FleetEntry, values)
+        except ConfigError as error:
+            raise ConfigError(f"{where}: {error}") from error
+        for name, example in (("emulator", "mame"), ("game", "pong2600")):
+            if not getattr(entry, name):
+                raise ConfigError(f'{where} needs {name}, such as {name} = "{example}"')
+        entries.append(entry)
+    return tuple(entries)
 
 
 def read_toml(path: Path) -> dict[str, Any]:
@@ -310,6 +491,38 @@ def read_toml(path: Path) -> dict[str, Any]:
         raise ConfigError(f"cannot read the config file {path}: {error.strerror}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"the config file {path} is not valid TOML: {error}") from error
+
+
+def client_settings(texts: Sequence[str]) -> dict[str, int | float | str]:
+    """Read what is pushed to every client, each as name=value; numbers become numbers."""
+    settings: dict[str, int | float | str] = {}
+    for text in texts:
+        match = _CLIENT_SETTING.fullmatch(text)
+        if match is None:
+            raise ConfigError(
+                f"client_setting = {text!r} must be name=value, such as start_level=9; a name is "
+                "1 to 64 letters, digits, '.', '_' or '-', a value 1 to 256 characters"
+            )
+        settings[match["name"]] = _number_or_text(match["value"])
+    if len(settings) > _MOST_CLIENT_SETTINGS:
+        raise ConfigError(
+            f"client_setting: {len(settings)} settings are more than the {_MOST_CLIENT_SETTINGS} "
+            "that a message holds"
+        )
+    return settings
+
+
+def read_token(path: str) -> str:
+    """Read the secret that clients show from a file, or from COINOP_TOKEN where none is named."""
+    if not path:
+        return os.environ.get("COINOP_TOKEN", "")
+    try:
+        token = Path(path).read_text(encoding="utf-8").strip()
+    except OSError as error:
+        raise ConfigError(f"cannot read token_file = {path}: {error.strerror}") from error
+    if not token:
+        raise ConfigError(f"token_file = {path} is empty; put the secret on its first line")
+    return token
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -329,6 +542,8 @@ def from_arguments(arguments: argparse.Namespace, base: Mapping[str, Any]) -> Co
         given = {name: value for name, value in given.items() if value is not None}
         if given and isinstance(values.get(section, {}), Mapping):
             values[section] = {**values.get(section, {}), **given}
+    if getattr(arguments, "launch", None) is not None:
+        values.pop("fleet", None)  # like every option, --launch wins over the file
     return from_values(values)
 
 
@@ -350,12 +565,18 @@ def markdown() -> str:
         "batch_size = 512",
         "learning_rate = 0.0003",
         "",
-        "[fleet]",
-        'launch = ["ale:breakout=4"]',
+        "[[fleet]]",
+        'emulator = "ale"',
+        'game = "breakout"',
+        "count = 4",
         "```",
+        "",
+        "`[[fleet]]` may be repeated, for other games, emulators or options. `--launch` on the",
+        "command line takes the place of everything that the file would launch.",
     ]
-    for section, kind in SECTIONS.items():
-        lines += ["", f"## [{section}]", "", str(kind.__doc__), ""]
+    tables = {f"[{section}]": kind for section, kind in SECTIONS.items()}
+    for where, kind in {**tables, "[[fleet]]": FleetEntry}.items():
+        lines += ["", f"## {where}", "", str(kind.__doc__), ""]
         lines += ["| setting | default | unit | allowed | meaning |", "|---|---|---|---|---|"]
         for f in dataclasses.fields(kind):
             meta = f.metadata
@@ -369,7 +590,9 @@ def markdown() -> str:
 def _checked(f: dataclasses.Field[Any], value: Any) -> Any:
     """Give the value in its setting's type, or say what is wrong with it."""
     default: Any = f.default
-    kind = type(default)
+    kind = f.metadata["kind"]
+    if value is None and default is None:
+        return None
     if kind is tuple:
         element = type(default[0]) if default else str
         if isinstance(value, str) or not isinstance(value, Sequence):
@@ -400,6 +623,24 @@ def _check_together(config: Config) -> None:
             f"min_replay = {config.replay.min_replay} must be at most half of "
             f"replay_capacity = {config.replay.replay_capacity}"
         )
+    network = config.network
+    if network.bins == 1:
+        raise ConfigError("bins = 1 leaves no choice; use 0 for none, or 2 or more")
+    if network.value_low >= network.value_high:
+        raise ConfigError(
+            f"value_low = {network.value_low:g} must be below value_high = {network.value_high:g}"
+        )
+    if network.distribution == "categorical" and config.learner.munchausen:
+        raise ConfigError(
+            "munchausen does not go with distribution = categorical; use quantile or none"
+        )
+    if "preview_every" in client_settings(config.server.client_setting):
+        raise ConfigError("client_setting: preview_every is a setting of its own (--preview-every)")
+    if config.console.preview_every and config.server.max_message_bytes < _PREVIEW_BYTES:
+        raise ConfigError(
+            f"preview_every = {config.console.preview_every} needs max_message_bytes of "
+            f"{_PREVIEW_BYTES} or more, not {config.server.max_message_bytes}"
+        )
 
 
 def _add_argument(group: argparse._ArgumentGroup, f: dataclasses.Field[Any]) -> None:
@@ -409,7 +650,7 @@ def _add_argument(group: argparse._ArgumentGroup, f: dataclasses.Field[Any]) -> 
     bounds = "" if meta["low"] is None else f"; {_allowed(f)}"
     about = f"{meta['about']} (default: {_shown(f.default) or 'none'}{unit}{bounds})"
     default: Any = f.default
-    kind = type(default)
+    kind = meta["kind"]
     if kind is bool:
         group.add_argument(option, action=argparse.BooleanOptionalAction, default=None, help=about)
     elif kind is tuple and not default:
@@ -423,8 +664,7 @@ def _add_argument(group: argparse._ArgumentGroup, f: dataclasses.Field[Any]) -> 
 
 
 def _metavar(f: dataclasses.Field[Any]) -> str:
-    default: Any = f.default
-    return {int: "N", float: "X", str: "TEXT"}[type(default)]
+    return {int: "N", float: "X", str: "TEXT"}[f.metadata["kind"]]
 
 
 def _count(text: str) -> int:
@@ -447,6 +687,17 @@ def _number(text: str) -> float:
         raise argparse.ArgumentTypeError(f"{text!r} is not a number") from None
 
 
+def _number_or_text(text: str) -> int | float | str:
+    """Read a number if it is one that every client can hold, else keep the text."""
+    try:
+        number = float(text)
+    except ValueError:
+        return text
+    if not math.isfinite(number):
+        return text
+    return int(number) if number == int(number) and abs(number) < 2**53 else number
+
+
 def _count_list(text: str) -> tuple[int, ...]:
     return tuple(_count(part) for part in text.split(",") if part)
 
@@ -456,11 +707,13 @@ def _allowed(f: dataclasses.Field[Any]) -> str:
     if meta["choices"]:
         return ", ".join(meta["choices"])
     if meta["low"] is None:
-        return "true or false" if isinstance(f.default, bool) else "text"
+        return "true or false" if meta["kind"] is bool else "text"
     return f"{_shown(meta['low'])} to {_shown(meta['high'])}"
 
 
 def _shown(value: Any) -> str:
+    if value is None:
+        return ""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, tuple):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import importlib
 import os
 import sys
 from pathlib import Path
@@ -14,6 +15,9 @@ Train agents on games that run in emulators. The server takes a frame from every
 answers each with an action, and learns while they play."""
 
 _EXAMPLES = """\
+commands:
+{commands}
+
 examples:
   python main.py                                  wait for emulators (see the commands it shows)
   python main.py --launch ale:pong=2              start two Atari emulators that play Pong
@@ -25,15 +29,28 @@ Settings come from their defaults, then --config FILE, then the command line.
 docs/configuration.md explains each of them."""
 
 
+# What `python main.py NAME` does besides serving; tools/NAME.py has `add_options` and `run`.
+TOOLS: dict[str, str] = {
+    "games": "list the games, the emulators they run under, and what is missing",
+    "emulate": "start emulators for a server that runs already, here or elsewhere",
+    "explore": "find out what an unknown game's RAM means, and write a first game file",
+    "rehearse": "try a game file with random actions, without a server",
+    "snapshot": "save pictures of the clients' screens (--preview-every)",
+}
+
+
 def main(arguments: list[str] | None = None) -> int:
-    """Read the command line and serve; give the process's exit code."""
+    """Read the command line and serve, or run a tool; give the process's exit code."""
     _pin_threads()
+    arguments = sys.argv[1:] if arguments is None else arguments
+    if arguments and arguments[0] in TOOLS:
+        return _run_tool(arguments[0], arguments[1:])
     parser = make_parser()
     options = parser.parse_args(arguments)
     try:
         base = config.read_toml(options.config) if options.config else {}
         settings = config.from_arguments(options, base)
-        token = _read_token(settings.server.token_file)
+        token = config.read_token(settings.server.token_file)
     except config.ConfigError as error:
         print(f"coinop: {error}", file=sys.stderr)
         return 2
@@ -52,31 +69,35 @@ def main(arguments: list[str] | None = None) -> int:
     return serve(settings, token=token)
 
 
+def _run_tool(name: str, arguments: list[str]) -> int:
+    """Run one of the commands beside the server."""
+    tool = importlib.import_module(f"tools.{name}")
+    parser = argparse.ArgumentParser(
+        prog=f"main.py {name}",
+        description=tool.__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    tool.add_options(parser)
+    code: int = tool.run(parser.parse_args(arguments))
+    return code
+
+
 def make_parser() -> argparse.ArgumentParser:
     """Build the parser: every setting of config.py, and the file that may hold them."""
     parser = argparse.ArgumentParser(
         prog="main.py",
-        usage="python main.py [--config FILE] [options]",
+        usage="python main.py [--config FILE] [options]\n       python main.py COMMAND [options]",
         description=_ABOUT,
-        epilog=_EXAMPLES,
+        epilog=_EXAMPLES.format(
+            commands="\n".join(f"  python main.py {name:<41}{TOOLS[name]}" for name in TOOLS)
+        ),
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
     parser.add_argument("--config", type=Path, metavar="FILE", help="TOML file with settings")
     config.add_arguments(parser)
     return parser
-
-
-def _read_token(path: str) -> str:
-    if not path:
-        return os.environ.get("COINOP_TOKEN", "")
-    try:
-        token = Path(path).read_text(encoding="utf-8").strip()
-    except OSError as error:
-        raise config.ConfigError(f"cannot read token_file = {path}: {error.strerror}") from error
-    if not token:
-        raise config.ConfigError(f"token_file = {path} is empty; put the secret on its first line")
-    return token
 
 
 def _pin_threads() -> None:

@@ -81,6 +81,7 @@ def _play(options: argparse.Namespace) -> int:
         seed=seed,
         episodes=options.episodes,
         once=options.once,
+        pace_s=game.decision_s if options.throttle else 0.0,
         say=_silent if options.quiet else _say,
         warn=_warn,
     )
@@ -178,6 +179,7 @@ def _parser() -> argparse.ArgumentParser:
         help="stop after so many; 0 = never (default: %(default)s)",
     )
     add("--render", action="store_true", help="show the game in a window")
+    add("--throttle", action="store_true", help="play at the speed of the real machine")
     add("--name", default="client_py", help="what the server calls it (default: %(default)s)")
     add(
         "--token-file",

@@ -14,14 +14,16 @@ import numpy as np
 from ale_py import roms
 from numpy.typing import NDArray
 
+from client_py import picture
 from client_py.games import CARTRIDGES, Ram
 from client_py.player import GameError, Step
-from server.net.wire import Choice
+from server.net.wire import Choice, Preview
 from server.spaces import Actions, Discrete, Observation, Spaces
 
 OBSERVATIONS = ("features", "ram", "image")
 IMAGE_SIDE = 84
 MAX_EPISODE_FRAMES = 108_000  # emulator frames: half an hour of play, as in the literature
+_FRAMES_PER_S = 60  # of the console
 _MAX_NOOPS = 30
 _MAX_SERVE_FRAMES = 60  # a game that does not serve by then is not waiting for it
 
@@ -52,6 +54,7 @@ class AleGame:
         self._view = observation
         self._skip = frame_skip
         self._max_decisions = MAX_EPISODE_FRAMES // frame_skip
+        self.decision_s = frame_skip / _FRAMES_PER_S
         self._ale = _interface(path, seed, render, repeat_action_probability)
         self._ram_buffer = np.zeros(self._ale.getRAMSize(), np.uint8)
         if observation == "image":
@@ -103,6 +106,10 @@ class AleGame:
         terminal = self._ale.game_over()
         truncated = self._decisions >= self._max_decisions
         return Step(self._observe(), [float(score)], terminal, truncated, self._info)
+
+    def picture(self) -> Preview | None:
+        """Show the screen, in the shape it has on a television."""
+        return picture.shrink(self._ale.getScreenRGB(), square=False)
 
     def close(self) -> None:
         """Do nothing: the emulator goes with its object."""

@@ -13,8 +13,9 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces as gym_spaces
 
+from client_py import picture
 from client_py.player import GameError, Step
-from server.net.wire import Choice
+from server.net.wire import Choice, Preview
 from server.spaces import (
     Actions,
     Continuous,
@@ -29,6 +30,7 @@ Space = gymnasium.Space[Any]
 Encode = Callable[[Any], bytes]
 Decode = Callable[[Iterator[int], Iterator[float]], Any]
 
+_FRAMES_PER_S = 60  # of an environment that names no rate of its own
 _MAX_BOUND = 1e30  # beyond it a range is as good as endless
 
 
@@ -40,7 +42,8 @@ class GymGame:
     ) -> None:
         self._id = env_id
         self._skip = frame_skip
-        self._env = _make(env_id, render)
+        self._env = _make(env_id, "human" if render else None)
+        self.decision_s = frame_skip / (self._env.metadata.get("render_fps") or _FRAMES_PER_S)
         if seed is not None:
             self._env.action_space.seed(seed)
         observation, self._encode = _observation(env_id, self._env.observation_space)
@@ -56,12 +59,17 @@ class GymGame:
         except SpaceError as error:
             raise GameError(f"{env_id}: {error}") from error
         self._score = 0.0
+        self._seen: Any = None  # the newest observation
+        self._drawing: gymnasium.Env[Any, Any] | None = None  # takes over at the next reset
 
     def reset(self, seed: int) -> bytes:
         """Start an episode."""
         self._score = 0.0
-        observation, _ = self._env.reset(seed=seed)
-        return self._encode(observation)
+        if self._drawing is not None:
+            self._env.close()
+            self._env, self._drawing = self._drawing, None
+        self._seen, _ = self._env.reset(seed=seed)
+        return self._encode(self._seen)
 
     def step(self, choice: Choice) -> Step:
         """Carry out one action, frame_skip times or until the episode ends."""
@@ -77,27 +85,55 @@ class GymGame:
         self._score += total
         # Most environments pay in every frame: the score is news at the end only.
         info = {"score": self._score} if terminal or truncated else {}
+        self._seen = observation
         return Step(self._encode(observation), [total], bool(terminal), bool(truncated), info)
+
+    def picture(self) -> Preview | None:
+        """Show what the player sees, if that is an image, else what the environment draws.
+
+        An environment must know from the start that it is to draw. The first call makes one that
+        does, and it takes over with the next episode.
+        """
+        seen = picture.shrink(self._seen) if isinstance(self._seen, np.ndarray) else None
+        if seen is not None:
+            return seen
+        try:
+            if self._env.render_mode == "rgb_array":
+                return picture.shrink(np.asarray(self._env.render()))
+            if self._env.render_mode is None and self._drawing is None:
+                self._drawing = _make_drawing(self._id, self._env)
+        except Exception as error:  # foreign code: whatever it meets, the game can go on
+            raise GameError(f"{self._id} cannot be drawn: {_line(error)}") from error
+        return None
 
     def close(self) -> None:
         """Close the environment and its window."""
         self._env.close()
+        if self._drawing is not None:
+            self._drawing.close()
 
 
-def _make(env_id: str, render: bool) -> gymnasium.Env[Any, Any]:
+def _make(env_id: str, mode: str | None) -> gymnasium.Env[Any, Any]:
     try:
         if env_id.startswith("ALE/"):
             import ale_py
 
             gymnasium.register_envs(ale_py)
-        if render:
+        if mode == "human":
             importlib.import_module("pygame")  # what Gymnasium's windows are drawn with
-        mode = "human" if render else None
         return gymnasium.make(env_id, render_mode=mode, disable_env_checker=True)
     except (gymnasium.error.DependencyNotInstalled, ImportError) as error:
         raise GameError(f"{env_id} needs a package that is missing: {_line(error)}") from error
     except gymnasium.error.Error as error:
         raise GameError(f"cannot make {env_id}: {_line(error)}") from error
+
+
+def _make_drawing(env_id: str, env: gymnasium.Env[Any, Any]) -> gymnasium.Env[Any, Any]:
+    """Make an environment again, as one that draws itself."""
+    modes = env.metadata.get("render_modes") or ()
+    if "rgb_array" not in modes:
+        raise GameError(f"it knows no rgb_array, only {', '.join(map(str, modes)) or 'nothing'}")
+    return _make(env_id, "rgb_array")
 
 
 # --- observations -----------------------------------------------------------------------------

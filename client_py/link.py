@@ -19,7 +19,18 @@ from collections import deque
 from contextlib import suppress
 
 from server.net import wire
-from server.net.wire import Action, Bye, Error, Frame, Hello, Ping, Pong, Reject, Welcome
+from server.net.wire import (
+    Action,
+    Bye,
+    Error,
+    Frame,
+    Hello,
+    Ping,
+    Pong,
+    Preview,
+    Reject,
+    Welcome,
+)
 
 _MAX_REPLY_BYTES = 1 << 20  # no answer of a sane server comes near
 _CHUNK_BYTES = 1 << 16
@@ -74,9 +85,13 @@ class Link:
                 raise Rejected(message.reason)
             self._hurry(deadline)
 
-    def exchange(self, frame: Frame) -> Action:
-        """Send a Frame and wait for its Action, whatever else arrives before it."""
-        self._send(wire.encode_frame(frame))
+    def exchange(self, frame: Frame, preview: Preview | None = None) -> Action:
+        """Send a Frame and wait for its Action, whatever else arrives before it.
+
+        A picture goes right before the Frame: nothing answers it.
+        """
+        data = wire.encode_frame(frame)
+        self._send(data if preview is None else wire.encode(preview) + data)
         deadline = time.monotonic() + self._timeout_s
         while True:
             message = self._receive(deadline)

@@ -10,7 +10,19 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Protocol
 
 from client_py.link import Link, LinkError, LinkTimeout, Rejected, ServerClosed, Unreachable
-from server.net.wire import ENDED, START, TERMINAL, TRUNCATED, Action, Choice, Frame, Hello, Source
+from client_py.pace import Pace
+from server.net.wire import (
+    ENDED,
+    START,
+    TERMINAL,
+    TRUNCATED,
+    Action,
+    Choice,
+    Frame,
+    Hello,
+    Preview,
+    Source,
+)
 from server.spaces import Spaces
 
 FIRST_WAIT_S = 0.5  # before the first new attempt to reach the server; doubled each time
@@ -37,11 +49,18 @@ class Step(NamedTuple):
 
 
 class Game(Protocol):
-    """What a player plays; it may also offer ``expert() -> Choice | None``."""
+    """What a player plays.
+
+    It may also offer ``expert() -> Choice | None`` and ``picture() -> Preview | None``.
+    """
 
     @property
     def spaces(self) -> Spaces:
         """What the game shows and what it lets a player do."""
+
+    @property
+    def decision_s(self) -> float:
+        """How long one decision lasts on the real machine."""
 
     def reset(self, seed: int) -> bytes:
         """Start an episode and give its first observation."""
@@ -95,17 +114,21 @@ class Player:
         seed: int = 0,
         episodes: int = 0,
         once: bool = False,
+        pace_s: float = 0.0,
         timeout_s: float = 30.0,
         say: Callable[[str], None],
         warn: Callable[[str], None],
     ) -> None:
         self._game = game
         self._expert: Callable[[], Choice | None] | None = getattr(game, "expert", None)
+        self._picture: Callable[[], Preview | None] | None = getattr(game, "picture", None)
+        self._preview_every = 0  # frames; 0: the server wants no pictures
         self._host, self._port = host, port
         self._hello = hello
         self._seed = seed
         self._episodes = episodes
         self._once = once
+        self._pace = Pace(pace_s)
         self._timeout_s = timeout_s
         self._say, self._warn = say, warn
         self._link: Link | None = None
@@ -157,6 +180,7 @@ class Player:
         action = self._ask(START, [0.0] * len(self._hello.spaces.rewards), observation, {})
         total = 0.0
         while True:
+            self._pace.wait()
             step = self._game.step(Choice(action.discrete, action.continuous))
             total += sum(step.rewards)
             # A game that ends by itself in the very frame of the limit has ended by itself.
@@ -173,13 +197,15 @@ class Player:
         proposal = self._expert() if self._expert is not None else None
         news = self._news(info, bool(flags & ENDED))
         frame = Frame(self._sequence, flags, rewards, observation, None, proposal, news)
+        preview = self._preview()
         self._sequence += 1
         while True:
             if self._stopping or self._link is None:
                 raise _Stopped
             try:
-                action = self._link.exchange(frame)
+                action = self._link.exchange(frame, preview)
             except (ServerClosed, LinkTimeout) as error:
+                preview = None  # a newer one will follow
                 if not self._reconnect(error):
                     if flags & ENDED:
                         return _UNANSWERED  # its episode is over, and the server forgot it
@@ -187,6 +213,8 @@ class Player:
                 # A resumed session knows by the sequence number whether it has this frame.
             else:
                 self._wait_s = FIRST_WAIT_S
+                if action.settings is not None:
+                    self._take_settings(action.settings)
                 return action
 
     def _news(self, info: dict[str, Any], ended: bool) -> dict[str, Any] | None:
@@ -196,6 +224,23 @@ class Player:
             return None
         self._info, self._info_age = info, 0
         return info
+
+    def _preview(self) -> Preview | None:
+        """Give a picture of the game, if the server wants one with this frame."""
+        every = self._preview_every
+        if not every or self._picture is None or self._sequence % every:
+            return None
+        try:
+            return self._picture()
+        except GameError as error:
+            self._picture = None
+            self._warn(f"no pictures for the server: {error}")
+            return None
+
+    def _take_settings(self, settings: dict[str, Any]) -> None:
+        """Follow what the server pushed, as far as it concerns us."""
+        every = settings.get("preview_every", self._preview_every)
+        self._preview_every = every if type(every) is int and every > 0 else 0
 
     def _connect(self) -> None:
         """Reach the server for the first time."""
@@ -231,6 +276,7 @@ class Player:
         )
         welcome = self._link.greet(self._hello)
         self._hello = replace(self._hello, resume=welcome.session)
+        self._take_settings(welcome.settings)
         how = "resumed" if welcome.resumed else "new"
         self._say(
             f"connected to {self._where}: {self._hello.game}, agent {self._hello.agent}, "

@@ -21,7 +21,7 @@ async def watch(seconds: float) -> Snapshot:
         settings = config.from_values(
             {
                 "run": {"runs_dir": directory, "run": "pong"},
-                "fleet": {"launch": ["ale:pong=2"]},
+                "emulators": {"launch": ["ale:pong=2"]},
                 "server": {"port": 0},
             }
         )

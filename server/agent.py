@@ -14,6 +14,7 @@ from server.controls import Controls
 from server.learn import checkpoint as checkpoints
 from server.learn.checkpoint import Checkpoint
 from server.learn.learner import Learner
+from server.learn.network import Shape
 from server.learn.policy import Mix, Policy
 from server.learn.replay import Replay
 from server.learn.schedule import Linear
@@ -44,7 +45,7 @@ class Agent:
         name: str,
         game: str,
         spaces: Spaces,
-        hidden_sizes: tuple[int, ...],
+        shape: Shape,
         directory: Path,
         replay: Replay,
         learner: Learner,
@@ -61,7 +62,7 @@ class Agent:
         self.spaces = spaces
         self.learner = learner
         self.replay = replay
-        self._hidden_sizes = hidden_sizes
+        self._shape = shape
         self._directory = directory
         self._policy = policy
         self._schedules = schedules
@@ -119,6 +120,11 @@ class Agent:
             self._schedules.expert_ratio.at(frames) if expert_ratio is None else expert_ratio,
         )
 
+    def set_players(self, count: int) -> None:
+        """Know how many clients are connected."""
+        self.batcher.players = count
+        self.trainer.set_clients(count > 0)
+
     def set_controls(self, controls: Controls) -> None:
         """Put new live settings in force."""
         self.controls = controls
@@ -144,7 +150,7 @@ class Agent:
                 "agent": self.name,
                 "game": self.game,
                 "spaces": self.spaces.to_plain(),
-                "hidden_sizes": list(self._hidden_sizes),
+                "shape": self._shape.to_plain(),
                 "learner": state["counters"],
                 "frames": self.frames,
                 "episodes": self._episodes,
@@ -207,7 +213,7 @@ class Agent:
             q_min=report.q_min,
             q_mean=report.q_mean,
             q_max=report.q_max,
-            learning_rate=self.learner.rules.learning_rate,
+            learning_rate=self.learner.learning_rate,
             epsilon=mix.epsilon,
             epsilon_natural=controls.epsilon is None and not controls.greedy,
             expert_ratio=mix.expert_ratio,

@@ -1,4 +1,4 @@
-"""Builds every part, starts it, and stops it in reverse; the only reader of Config."""
+"""Builds every part, starts it, and stops it in reverse."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ import platform
 import signal
 import sys
 import time
-import zlib
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from pathlib import Path
 from typing import Any
@@ -19,32 +18,31 @@ from typing import Any
 import numpy as np
 import torch
 
-from config import Config
+from config import Config, client_settings
+from server import album as album_module
 from server import controls as controls_module
 from server import fleet as fleet_module
-from server.agent import Agent, Schedules
+from server import nursery
+from server.agent import Agent
+from server.album import Album
 from server.console.terminal import Terminal
 from server.controls import Command, Controls
 from server.emulators import LaunchError
-from server.fleet import Fleet
-from server.learn import checkpoint as checkpoints
-from server.learn.checkpoint import Checkpoint, CheckpointError
-from server.learn.learner import Learner, Rules
-from server.learn.network import make_inference
-from server.learn.policy import Coding, Policy
-from server.learn.replay import Layout, Replay, ReplayError
-from server.learn.sampler import UniformSampler
-from server.learn.schedule import Linear
+from server.fleet import Fleet, Launch
+from server.learn.checkpoint import CheckpointError
+from server.learn.replay import ReplayError
 from server.lobby import Lobby, Refused
 from server.net.listener import Listener, ListenError, is_loopback
 from server.net.wire import Hello
 from server.run import Run, RunError
-from server.spaces import Spaces, from_plain
+from server.spaces import Spaces
 from server.stats import EventLog, Snapshot
 
 _STOP_S = 30.0  # for a trainer to finish its sample
 _FIRST_SAVE_S = 30.0  # after the start; the pause doubles until it is save_interval_s
-_CLOCKS_S = 1.0  # between looks at silent clients and fallen emulators
+_PICTURES_S = 1.0  # between two writes of the clients' pictures
+_CLOCKS_S = 1.0  # between looks at silent clients
+_FLEET_S = 0.1  # between looks at the emulators
 _FORCED = 130  # exit code after a second Ctrl-C
 
 
@@ -70,12 +68,14 @@ class App:
         self._stop = asyncio.Event()
         self._sync_now = asyncio.Event()
         self._failures: list[str] = []
+        self._pictures_failed = False
         self._tasks: list[asyncio.Task[None]] = []
         self._saving = asyncio.Lock()
         self._fleet = Fleet(
-            [fleet_module.parse(text) for text in config.fleet.launch],
+            _launches(config),
             seed=config.run.seed,
-            niceness=config.fleet.niceness,
+            stagger_s=config.emulators.stagger_s,
+            stall_s=config.emulators.stall_s,
         )
         self.events = EventLog()
         self._terminal = Terminal(
@@ -94,6 +94,7 @@ class App:
             max_message_bytes=config.server.max_message_bytes,
             heartbeat_s=config.server.client_timeout_s / 3,
             resume_window_s=config.server.resume_window_s,
+            client_settings=_client_settings(config),
             clock=time.monotonic,
             events=self.events,
         )
@@ -145,19 +146,21 @@ class App:
         for agent in self.agents.values():
             agent.start()
         self.events.add(f"listening on {self.listener.address}, run {config.run.run}")
-        if not config.fleet.launch:
+        if not self._fleet.size:
             commands = " or ".join(self._connect_hints())
             self.events.add(f"connect an emulator with: {commands}")
         played = sum(agent.frames for agent in self.agents.values())
         homes = self._run.path / "emulators"
-        await asyncio.to_thread(
-            self._fleet.start, self.listener.address, self._token, homes, played
-        )
+        self._fleet.seat(self.listener.address, self._token, homes, played)
         # What exists now stays: a full collection over torch's 170,000 objects would stop every
         # thread for over a tenth of a second (docs/architecture.md).
         gc.collect()
         gc.freeze()
         self._every(_CLOCKS_S, self._mind_clocks)
+        if config.console.preview_every:
+            self._album = Album(self._run.path / album_module.DIRECTORY)
+            self._every(_PICTURES_S, self._write_pictures)
+        self._every(_FLEET_S, self._tend_fleet)
         self._tasks.append(asyncio.create_task(self._guarded(self._keep_saving())))
         self._tasks.append(asyncio.create_task(self._guarded(self._heartbeat())))
 
@@ -281,10 +284,22 @@ class App:
     async def _mind_clocks(self) -> None:
         self.listener.mind_clocks()
         self.lobby.forget_lost()
-        for text in self._fleet.tend():
-            self.events.add(text, "warning")
         if any(agent.awaits_first_weights() for agent in self.agents.values()):
             self._sync_now.set()
+
+    async def _tend_fleet(self) -> None:
+        for text in self._fleet.tend(self.lobby.silences(time.monotonic())):
+            self.events.add(text, "warning")
+
+    async def _write_pictures(self) -> None:
+        """Write what clients showed since the last time; the disk is waited for in a thread."""
+        changes = self._album.changes(self.lobby.sessions)
+        if not changes:
+            return
+        problem = await asyncio.to_thread(album_module.write, changes)
+        if problem and not self._pictures_failed:
+            self._pictures_failed = True  # told once: it will be the same in a second
+            self.events.add(problem, "warning")
 
     def _trainer_died(self, name: str, error: BaseException) -> None:
         text = f"the trainer of agent {name} died: {type(error).__name__}: {error}"
@@ -328,57 +343,20 @@ class App:
         return agent
 
     def _make_agent(self, name: str, game: str, spaces: Spaces) -> Agent:
-        config = self._config
-        directory = self._run.agent_directory(name)
-        hidden_sizes = config.network.hidden_sizes
-        replay = _open_replay(config, directory, spaces)
-        checkpoint, note = checkpoints.load(directory)
-        if note:
-            self.events.add(note, "warning")
-        # The frames so far go into the seed: a resumed run must not repeat its own dice.
-        frames = max(replay.head, checkpoint.plain["frames"] if checkpoint else 0)
-        seeds = np.random.SeedSequence([config.run.seed, zlib.crc32(name.encode()), frames])
-        play_seed, sample_seed = (int(seed) for seed in seeds.generate_state(2))
-        learner = Learner(
-            spaces=spaces,
-            hidden_sizes=hidden_sizes,
-            rules=_rules(config),
-            sampler=UniformSampler(replay, sample_seed),
-            device=config.network.device,
-            seed=config.run.seed,
-        )
-        inference = make_inference(spaces, hidden_sizes, config.network.device)
         loop = asyncio.get_running_loop()
-        agent = Agent(
-            name=name,
-            game=game,
-            spaces=spaces,
-            hidden_sizes=hidden_sizes,
-            directory=directory,
-            replay=replay,
-            learner=learner,
-            policy=Policy(inference, Coding(spaces.actions), play_seed),
-            schedules=_schedules(config),
+        agent, saved_s = nursery.make_agent(
+            self._config,
+            self._run.agent_directory(name),
+            name,
+            game,
+            spaces,
             controls=self._controls,
-            min_replay=config.replay.min_replay,
-            max_replay_ratio=config.trainer.max_replay_ratio,
+            events=self.events,
             schedule_call=loop.call_soon,
             on_death=lambda who, error: _from_thread(loop, self._trainer_died, who, error),
         )
-        if checkpoint is not None:
-            _check_fits(checkpoint, directory, spaces, hidden_sizes)
-            agent.restore(checkpoint)
-            self.events.add(
-                f"agent {name} resumed: {agent.frames:,} frames, "
-                f"{learner.report.steps:,} steps, {replay.size:,} frames in the replay"
-            )
-            self._saved_s = time.monotonic() - max(0.0, time.time() - _saved_at(directory))
-        elif replay.head:
-            self.events.add(
-                f"agent {name} has no checkpoint: its {replay.head:,} frames are kept, "
-                "its network starts anew",
-                "warning",
-            )
+        if saved_s is not None:
+            self._saved_s = time.monotonic() - max(0.0, time.time() - saved_s)
         return agent
 
     # --- signals ----------------------------------------------------------------------------
@@ -454,44 +432,22 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
     return factory
 
 
-def _open_replay(config: Config, directory: Path, spaces: Spaces) -> Replay:
-    layout = Layout.of(spaces, config.replay.replay_capacity)
-    if config.replay.replay_storage == "memory":
-        return Replay.in_memory(layout)
-    return Replay.in_file(directory / "replay.bin", layout)
+def _launches(config: Config) -> list[Launch]:
+    """Give what is to be launched, checked before anything starts."""
+    usual = config.emulators
+    wanted = [fleet_module.parse(text) for text in usual.launch]
+    wanted += [Launch(**dataclasses.asdict(entry)) for entry in config.fleet]
+    return [
+        launch.settled(show=usual.show, throttle=usual.throttle, niceness=usual.niceness).check()
+        for launch in wanted
+    ]
 
 
-def _rules(config: Config) -> Rules:
-    learner = dataclasses.asdict(config.learner)
-    return Rules(steps_per_sample=config.trainer.training_steps_per_sample, **learner)
-
-
-def _schedules(config: Config) -> Schedules:
-    policy = config.policy
-    return Schedules(
-        epsilon=Linear(policy.epsilon_start, policy.epsilon_end, policy.epsilon_frames),
-        noise=Linear(policy.noise_start, policy.noise_end, policy.epsilon_frames),
-        expert_ratio=Linear(policy.expert_start, policy.expert_end, policy.expert_frames),
-    )
-
-
-def _check_fits(
-    checkpoint: Checkpoint, directory: Path, spaces: Spaces, hidden_sizes: tuple[int, ...]
-) -> None:
-    """Refuse a checkpoint of another game or another network, describing both."""
-    plain_values = checkpoint.plain
-    if plain_values["spaces"] != spaces.to_plain():
-        raise CheckpointError(
-            f"the checkpoint in {directory} was made for "
-            f"{from_plain(plain_values['spaces']).describe()}, not for {spaces.describe()}; "
-            "name another agent, or use --fresh"
-        )
-    if tuple(plain_values["hidden_sizes"]) != hidden_sizes:
-        raise CheckpointError(
-            f"the checkpoint in {directory} has hidden layers {plain_values['hidden_sizes']}, "
-            f"the settings ask for {list(hidden_sizes)}; use --hidden-sizes "
-            f"{','.join(map(str, plain_values['hidden_sizes']))}, another --run, or --fresh"
-        )
+def _client_settings(config: Config) -> dict[str, Any]:
+    """Give what every client is told: what games were set to, and when to show a picture."""
+    # Said even if it is 0: a client may come from a server that asked for pictures.
+    asked = {"preview_every": config.console.preview_every}
+    return {**client_settings(config.server.client_setting), **asked}
 
 
 def _check_device(device: str) -> None:
@@ -520,16 +476,6 @@ def _described(config: Config) -> dict[str, Any]:
 def _short(path: Path) -> str:
     """Give a path as a person here would type it."""
     return str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)
-
-
-def _saved_at(directory: Path) -> float:
-    """Give when the checkpoint in use was written, seconds since the epoch."""
-    times = [
-        file.stat().st_mtime
-        for file in (directory / checkpoints.NAME, directory / checkpoints.BACKUP)
-        if file.exists()
-    ]
-    return times[0] if times else 0.0
 
 
 def _complain(text: str) -> None:

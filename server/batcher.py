@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from server.learn.policy import Decision, Mix, Policy
 from server.learn.replay import Frames, Replay
-from server.net.wire import ENDED, START, Choice, Frame, encode_action
+from server.net.wire import ENDED, START, Executed, Frame, encode_action
 from server.session import Session
 from server.stats import Recent
 
@@ -46,24 +46,33 @@ class Batcher:
         self._on_appended = on_appended
         self._on_episode = on_episode
         self._dtype = np.dtype(replay.layout.observation)
+        self.players = 0  # connected clients
         self._turn = 0
         self._sessions: list[Session] = []
         self._frames: list[Frame] = []
         self._arrivals: list[float] = []
 
     def add(self, session: Session, frame: Frame) -> None:
-        """Take a frame; it is answered when the loop has seen what else arrived."""
+        """Take a frame; it is answered when the loop has seen what else arrived.
+
+        Once every client's frame is here nothing else can come, and none need wait.
+        """
         if session.turn == self._turn:
             self.flush()  # faster than lockstep: a batch holds one frame of each client
         if frame.sequence == session.last_sequence:
             session.write(session.last_reply)  # sent again, its answer was lost: stored already
             return
+        if self.players == 1 and not self._sessions:
+            self._answer_one(session, frame)
+            return
         session.turn = self._turn
-        if not self._sessions:
-            self._schedule(self.flush)
         self._sessions.append(session)
         self._frames.append(frame)
         self._arrivals.append(time.perf_counter())
+        if len(self._sessions) >= self.players:
+            self.flush()
+        elif len(self._sessions) == 1:
+            self._schedule(self.flush)
 
     def flush(self) -> None:
         """Answer every frame that waits."""
@@ -80,9 +89,11 @@ class Batcher:
         if bad:
             self._refuse(bad, sessions, frames, arrivals)
             return
-        previous, experts = self._read(sessions, frames)
-        decision = self._policy.act(observation, experts, self.mix)
-        weights = self._policy.weights
+        previous = [
+            self._follow(session, frame) for session, frame in zip(sessions, frames, strict=True)
+        ]
+        experts = [frame.expert for frame in frames]
+        decision = self._policy.act(observation, experts if any(experts) else None, self.mix)
         first = self._replay.append(
             Frames(
                 observation,
@@ -91,93 +102,129 @@ class Batcher:
                 rewards,
                 [frame.flags for frame in frames],
                 decision.source,
-                weights.version if weights else 0,
+                self._version(),
                 previous,
             )
         )
-        self._reply(sessions, frames, decision)
-        self.latency_s.extend(time.perf_counter() - np.array(arrivals))
-        self._note(sessions, frames, rewards, decision, first)
-        self._on_appended(first + len(frames))
-        self.frames += len(frames)
-        self.batches += 1
+        sources = decision.source.tolist()
+        self._reply(sessions, frames, decision, sources)
+        now, seen_s = time.perf_counter(), time.monotonic()
+        for row, session in enumerate(sessions):
+            self.latency_s.add(now - arrivals[row])
+            self._note(session, frames[row], rewards[row], sources[row], first + row, seen_s)
+        self._count(first, len(frames))
 
-    def _read(
-        self, sessions: list[Session], frames: list[Frame]
-    ) -> tuple[list[int], list[Choice | None] | None]:
-        """Find the frame that each one follows, and the experts' proposals if there are any."""
-        previous: list[int] = []
-        experts: list[Choice | None] | None = None
-        for row, (session, frame) in enumerate(zip(sessions, frames, strict=True)):
-            # A gap in the sequence cuts the chain: what happened in between is not known.
-            if frame.flags & START or frame.sequence != session.last_sequence + 1:
-                session.last_index = -1
-            previous.append(session.last_index)
-            if frame.executed is not None and session.last_index >= 0:
-                self._correct(session, frame)
-            if frame.expert is not None:
-                experts = experts or [None] * len(frames)
-                experts[row] = frame.expert
-            if frame.info is not None:
-                session.info = frame.info
-        return previous, experts
+    def _reply(
+        self,
+        sessions: list[Session],
+        frames: list[Frame],
+        decision: Decision,
+        sources: list[int],
+    ) -> None:
+        """Answer each client.
 
-    def _correct(self, session: Session, frame: Frame) -> None:
-        """Store what the emulator says it did, where it is not what it was told."""
-        done = frame.executed
-        if done is None:
+        All replies are packed first and written in one burst: a client that is still busy with
+        the first need not be woken for the next, which is most of what a write costs.
+        """
+        discrete, continuous = self._policy.coding.batch_to_wire(decision)
+        replies = [
+            encode_action(frame.sequence, choices, values, source, session.settings)
+            for session, frame, choices, values, source in zip(
+                sessions, frames, discrete, continuous, sources, strict=True
+            )
+        ]
+        for session, reply in zip(sessions, replies, strict=True):
+            session.write(reply)
+            session.last_reply = reply
+            session.settings = None
+
+    def _answer_one(self, session: Session, frame: Frame) -> None:
+        """Answer the frame of a lone client: the same steps, without the batch around them."""
+        arrived = time.perf_counter()
+        observation = np.frombuffer(frame.observation, self._dtype)
+        reward = sum(frame.rewards)
+        if not -_MOST_REWARD <= reward <= _MOST_REWARD or (
+            self._dtype.kind == "f" and self._not_finite(observation[None], [reward])
+        ):
+            self._close(session, frame)
             return
+        previous = self._follow(session, frame)
+        choice, continuous, source = self._policy.act_one(observation, frame.expert, self.mix)
+        index = self._replay.append_one(
+            observation,
+            choice,
+            continuous,
+            reward,
+            frame.flags,
+            source,
+            self._version(),
+            previous,
+        )
+        discrete, values = self._policy.coding.to_wire(choice, continuous)
+        reply = encode_action(frame.sequence, discrete, values, source, session.settings)
+        session.write(reply)
+        session.last_reply = reply
+        session.settings = None
+        self.latency_s.add(time.perf_counter() - arrived)
+        self._note(session, frame, reward, source, index, time.monotonic())
+        self._count(index, 1)
+
+    def _version(self) -> int:
+        weights = self._policy.weights
+        return weights.version if weights else 0
+
+    def _count(self, first: int, frames: int) -> None:
+        self.frames += frames
+        self.batches += 1
+        self._on_appended(first + frames)
+
+    # --- one frame's share ------------------------------------------------------------------
+
+    def _follow(self, session: Session, frame: Frame) -> int:
+        """Find the frame that this one follows, and set right what was really done there."""
+        # A gap in the sequence cuts the chain: what happened in between is not known.
+        if frame.flags & START or frame.sequence != session.last_sequence + 1:
+            session.last_index = -1
+        if frame.executed is not None and session.last_index >= 0:
+            self._correct(session, frame.executed)
+        return session.last_index
+
+    def _correct(self, session: Session, done: Executed) -> None:
+        """Store what the emulator says it did, where it is not what it was told."""
         choice, continuous = self._policy.coding.from_wire(done.choice)
         before = self._replay.correct(session.last_index, choice, continuous, done.source)
         if before is not None:
             session.sources[before] -= 1
             session.sources[done.source] += 1
 
-    def _reply(self, sessions: list[Session], frames: list[Frame], decision: Decision) -> None:
-        """Answer each client.
-
-        All replies are packed first and written in one burst: a client that is still busy with
-        the first need not be woken for the next, which is most of what a write costs.
-        """
-        discrete, continuous = self._policy.coding.to_wire(decision)
-        replies = [
-            encode_action(frame.sequence, choices, values, source, session.settings)
-            for session, frame, choices, values, source in zip(
-                sessions, frames, discrete, continuous, decision.source.tolist(), strict=True
-            )
-        ]
-        for session, reply in zip(sessions, replies, strict=True):
-            session.write(reply)
-            session.last_reply = reply
-
     def _note(
         self,
-        sessions: list[Session],
-        frames: list[Frame],
-        rewards: list[float],
-        decision: Decision,
-        first: int,
+        session: Session,
+        frame: Frame,
+        reward: float,
+        source: int,
+        index: int,
+        seen_s: float,
     ) -> None:
-        """Keep what each frame brought on its session."""
-        now = time.monotonic()
-        for row, (session, frame, source) in enumerate(
-            zip(sessions, frames, decision.source.tolist(), strict=True)
-        ):
-            session.settings = None
-            session.seen_s = now
-            session.frames += 1
-            session.sources[source] += 1
-            session.last_sequence = frame.sequence
-            session.last_index = first + row
-            if frame.flags & START:
-                session.episode_return = 0.0  # a start frame's reward belongs to no action
-            else:
-                session.episode_return += rewards[row]
-            if frame.flags & ENDED:
-                session.last_index = -1
-                session.episodes += 1
-                session.last_return = session.episode_return
-                self._on_episode(session, session.episode_return)
+        """Keep what the frame brought on its session."""
+        session.seen_s = seen_s
+        session.frames += 1
+        session.sources[source] += 1
+        session.last_sequence = frame.sequence
+        session.last_index = index
+        if frame.info is not None:
+            session.info = frame.info
+        if frame.flags & START:
+            session.episode_return = 0.0  # a start frame's reward belongs to no action
+        else:
+            session.episode_return += reward
+        if frame.flags & ENDED:
+            session.last_index = -1
+            session.episodes += 1
+            session.last_return = session.episode_return
+            self._on_episode(session, session.episode_return)
+
+    # --- values that cannot be worked with --------------------------------------------------
 
     def _not_finite(self, observation: npt.NDArray[Any], rewards: list[float]) -> set[int]:
         """Find the rows with a value that cannot be worked with.
@@ -203,12 +250,15 @@ class Batcher:
         """Close the clients whose values are not finite, and answer the others."""
         for row, (session, frame) in enumerate(zip(sessions, frames, strict=True)):
             if row in bad:
-                session.close(
-                    f"frame {frame.sequence} has a value that is not finite (NaN, infinity, "
-                    f"or beyond {_MOST_VALUE:g})"
-                )
+                self._close(session, frame)
                 continue
             self._sessions.append(session)
             self._frames.append(frame)
             self._arrivals.append(arrivals[row])
         self.flush()
+
+    def _close(self, session: Session, frame: Frame) -> None:
+        session.close(
+            f"frame {frame.sequence} has a value that is not finite (NaN, infinity, "
+            f"or beyond {_MOST_VALUE:g})"
+        )

@@ -1,20 +1,24 @@
-"""Emulators that the server starts beside itself, keeps running, and ends with itself."""
+"""Emulators that are started beside us, kept running, and ended with us."""
 
 from __future__ import annotations
 
 import os
 import re
+import signal
+import socket
 import subprocess
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from server import emulators
 from server.emulators import LaunchError, Seat
 
 _FORM = re.compile(r"(?P<emulator>[a-z0-9]+):(?P<game>[A-Za-z0-9._/-]+?)(=(?P<count>[0-9]+))?")
-_END_S = 3.0  # for an emulator to end by itself before it is killed
+_END_S = 3.0  # for emulators to end by themselves before they are killed
 _MOST = 1024
 _SEED_STRIDE = 1_000_003
 _FIRST_RETRY_S = 1.0  # before a fallen emulator is started again; doubled each time
@@ -22,51 +26,140 @@ _LAST_RETRY_S = 60.0
 _STEADY_S = 60.0  # an emulator that ran this long has recovered
 _MOST_FALLS = 5  # in a row, before it counts as a crash loop
 _REFUSED = 2  # exit code of a client that will never be let in
+_LOOPBACK = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}  # of a server everywhere
+_TAIL_BYTES = 4096  # of a log, enough for its last line
+_CHATTER = "Qt Warning: "  # of FCEUX, after its last words
+_ABSENT_S = 5.0  # without a look at the emulators: whoever was silent then may not be to blame
 
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """Some emulators of one kind that play one game."""
+    """Some emulators of one kind that play one game; None is left to the fleet's settings."""
 
     emulator: str
     game: str
-    count: int
+    count: int = 1
+    show: bool | None = None
+    throttle: bool | None = None
+    niceness: int | None = None
+
+    def settled(self, *, show: bool, throttle: bool | None, niceness: int) -> Launch:
+        """Fill in what was left open; a window is for people, so it keeps their time."""
+        show = show if self.show is None else self.show
+        throttle = throttle if self.throttle is None else self.throttle
+        return replace(
+            self,
+            show=show,
+            throttle=show if throttle is None else throttle,
+            niceness=niceness if self.niceness is None else self.niceness,
+        )
+
+    def check(self) -> Launch:
+        """Give the launch itself, or say what would be missing when it starts."""
+        if self.emulator not in emulators.kinds():
+            known = ", ".join(emulators.kinds())
+            raise LaunchError(
+                f"{self.emulator}:{self.game}: unknown emulator {self.emulator!r}; known: {known}"
+            )
+        emulators.check(self.emulator, self.game, show=bool(self.show))
+        return self
 
 
 def parse(text: str) -> Launch:
     """Read 'emulator:game=count'."""
     match = _FORM.fullmatch(text)
     if match is None:
-        raise LaunchError(f"--launch {text!r} must be emulator:game=count, such as ale:pong=2")
-    if match["emulator"] not in emulators.kinds():
-        known = ", ".join(emulators.kinds())
         raise LaunchError(
-            f"--launch {text!r}: unknown emulator {match['emulator']!r}; known: {known}"
+            f"cannot launch {text!r}: it must be emulator:game=count, such as ale:pong=2"
         )
     count = int(match["count"] or 1)
     if not 1 <= count <= _MOST:
-        raise LaunchError(f"--launch {text!r}: the count must be 1 to {_MOST}")
-    emulators.check(match["emulator"], match["game"])
+        raise LaunchError(f"cannot launch {text!r}: the count must be 1 to {_MOST}")
     return Launch(match["emulator"], match["game"], count)
 
 
 class Emulator:
-    """One emulator: its process, its log, and how often it fell."""
+    """One emulator: its process, its log, and how often it fell.
 
-    def __init__(self, launch: Launch, seat: Seat, niceness: int) -> None:
+    waiting ──its time has come──▶ running ──ended, or silent and killed──▶ waiting, or down
+    """
+
+    def __init__(self, launch: Launch, seat: Seat) -> None:
         self.seat = seat
         self._launch = launch
-        self._niceness = niceness
         self._log = seat.home / "output.log"
         self._process: subprocess.Popen[bytes] | None = None
+        self._start_at: float | None = 0.0  # None: running, or down for good
         self._started_s = 0.0
+        self._heard_s = 0.0
+        self._silent = False
         self._falls = 0
-        self._retry_at: float | None = None
 
-    def start(self) -> None:
-        """Run it, with its output in its own log."""
+    @property
+    def down(self) -> bool:
+        """Whether it ended and is never started again."""
+        return self._process is None and self._start_at is None
+
+    def due(self, now: float) -> bool:
+        """Say whether it is time to start it."""
+        return self._process is None and self._start_at is not None and now >= self._start_at
+
+    def start(self, now: float) -> str | None:
+        """Run it, with its output in its own log; say what a person should know."""
+        self._started_s = self._heard_s = now
+        self._start_at, self._silent = None, False
+        try:
+            self._run()
+        except (LaunchError, OSError) as error:
+            return self._fell(now, f"could not be started: {error}")
+        return f"emulator {self.seat.name} started again" if self._falls else None
+
+    def tend(self, now: float, heard_s: float, stall_s: float) -> str | None:
+        """Notice that it ended, and end it if it was silent for too long.
+
+        ``heard_s`` is when it was last heard; a ``stall_s`` of 0 lets it be silent.
+        """
+        if self._process is None:
+            return None
+        self._heard_s = max(self._heard_s, heard_s)
+        code = self._process.poll()
+        if code is None:
+            if stall_s and now - self._heard_s >= stall_s and not self._silent:
+                self._silent = True
+                self.signal(signal.SIGKILL)  # one that hangs does not listen
+            return None
+        self._process = None
+        if code == 0 and self.seat.show:
+            return f"emulator {self.seat.name} was closed; not started again"
+        # One that hung has lasted until its last frame.
+        if (self._heard_s if self._silent else now) - self._started_s >= _STEADY_S:
+            self._falls = 0
+        silent = f"sent no frame for {stall_s:g} s and was killed"
+        how = silent if self._silent else f"ended with code {code}"
+        return self._fell(now, f"{how}: {self._last_words()}", for_good=code == _REFUSED)
+
+    def signal(self, number: int) -> None:
+        """Send a signal to it, and to whatever it started in turn."""
+        if self._process is not None and self._process.poll() is None:
+            with suppress(ProcessLookupError, PermissionError):  # it ended just now
+                os.killpg(self._process.pid, number)
+
+    def end(self, patience_s: float) -> None:
+        """Make certain that it has ended, and never start it again."""
+        self._start_at = None
+        if self._process is None:
+            return
+        try:
+            self._process.wait(patience_s)
+        except subprocess.TimeoutExpired:
+            self.signal(signal.SIGKILL)
+            self._process.wait()
+        self._process = None
+
+    def _run(self) -> None:
         self.seat.home.mkdir(parents=True, exist_ok=True)
         command = emulators.command(self._launch.emulator, self._launch.game, self.seat)
+        command.prepare()
         with self._log.open("wb") as output:
             self._process = subprocess.Popen(
                 command.arguments,
@@ -75,103 +168,141 @@ class Emulator:
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
-                start_new_session=True,  # Ctrl-C in the terminal is the server's to handle
+                start_new_session=True,  # Ctrl-C in the terminal is ours to handle
                 restore_signals=False,  # SIGPIPE stays ignored: MAME's own sockets need that
             )
-        self._started_s, self._retry_at = time.monotonic(), None
         # Never below our own: that is for the superuser only.
-        niceness = max(self._niceness, os.getpriority(os.PRIO_PROCESS, 0))
+        niceness = max(self._launch.niceness or 0, os.getpriority(os.PRIO_PROCESS, 0))
         os.setpriority(os.PRIO_PROCESS, self._process.pid, niceness)
 
-    def tend(self, now: float) -> str | None:
-        """Start it again if it fell and its time has come; say what a person should know."""
-        if self._process is None:
-            if self._retry_at is not None and now >= self._retry_at:
-                self.start()
-                return f"emulator {self.seat.name} started again"
-            return None
-        code = self._process.poll()
-        if code is None:
-            return None
-        self._process = None
-        self._falls = 1 if now - self._started_s >= _STEADY_S else self._falls + 1
-        text = f"emulator {self.seat.name} ended with code {code}: {self._last_words()}"
-        if code == _REFUSED:
+    def _fell(self, now: float, how: str, *, for_good: bool = False) -> str:
+        """Count a fall, and decide when to start it again."""
+        self._falls += 1
+        text = f"emulator {self.seat.name} {how}"
+        if for_good:
             return f"{text}; not started again"
         if self._falls >= _MOST_FALLS:
             return f"{text}; it fell {self._falls} times in a row and stays down (log: {self._log})"
         wait_s = min(_LAST_RETRY_S, _FIRST_RETRY_S * 2 ** (self._falls - 1))
-        self._retry_at = now + wait_s
+        self._start_at = now + wait_s
         return f"{text}; starting it again in {wait_s:g} s"
-
-    def ask_to_end(self) -> None:
-        """Ask it to end, and never start it again."""
-        self._retry_at = None
-        if self._process is not None:
-            self._process.terminate()
-
-    def end(self) -> None:
-        """Make certain that it has ended."""
-        if self._process is None:
-            return
-        try:
-            self._process.wait(_END_S)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-        self._process = None
 
     def _last_words(self) -> str:
         try:
-            lines = self._log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+            with self._log.open("rb") as log:
+                log.seek(max(0, log.seek(0, os.SEEK_END) - _TAIL_BYTES))
+                lines = log.read().decode(errors="replace").strip().splitlines()
         except OSError:
             return "its log is gone"
+        lines = [line for line in lines if not line.startswith(_CHATTER)]
         return lines[-1] if lines else "no output"
 
 
 class Fleet:
-    """All emulators of this server."""
+    """All emulators that we started, one after another, so that they do not boot as one."""
 
     def __init__(
         self,
         launches: list[Launch],
         *,
         seed: int,
-        niceness: int,
+        prefix: str = "",
+        once: bool = True,
+        stagger_s: float = 0.0,
+        stall_s: float = 0.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._launches = launches
         self._seed = seed
-        self._niceness = niceness
+        self._prefix = prefix  # of the emulators' names
+        self._once = once
+        self._stagger_s = stagger_s
+        self._stall_s = stall_s
         self._clock = clock
         self._emulators: list[Emulator] = []
+        self._next_start_s = 0.0
+        self._looked_s = 0.0
+        self._back_s = 0.0  # when we came back from not looking
 
-    def start(self, server: str, token: str, homes: Path, played: int) -> None:
-        """Start them all against a server's address, each in a directory of its own.
+    @property
+    def size(self) -> int:
+        """How many emulators there are to be."""
+        return sum(launch.count for launch in self._launches)
+
+    @property
+    def down(self) -> bool:
+        """Whether nobody runs and nobody will be started again."""
+        return all(emulator.down for emulator in self._emulators)
+
+    def seat(self, server: str, token: str, homes: Path, played: int = 0) -> None:
+        """Give each emulator its seat at a server, with a directory of its own.
 
         The number of frames the run has played so far decides which episodes come next.
         """
+        server = reachable(server)
+        taken: Counter[str] = Counter()
         for launch in self._launches:
-            for number in range(1, launch.count + 1):
-                name = re.sub(r"[^A-Za-z0-9._-]", "-", f"{launch.emulator}-{launch.game}-{number}")
+            stem = f"{self._prefix}{launch.emulator}-{launch.game}"
+            stem = re.sub(r"[^A-Za-z0-9._-]", "-", stem)
+            for _ in range(launch.count):
+                taken[stem] += 1
+                name = f"{stem}-{taken[stem]}"
                 # A client counts its seed up by one an episode: far apart, so that no two
                 # play the same ones, and shifted, so that a resumed run plays new ones.
                 seed = (self._seed * 1000 + len(self._emulators)) * _SEED_STRIDE + played
-                seat = Seat(name, server, seed % 2**31, homes / name, token)
-                emulator = Emulator(launch, seat, self._niceness)
-                self._emulators.append(emulator)
-                emulator.start()
+                seat = Seat(
+                    name,
+                    server,
+                    seed % 2**31,
+                    homes / name,
+                    token,
+                    show=bool(launch.show),
+                    throttle=bool(launch.throttle),
+                    once=self._once,
+                )
+                self._emulators.append(Emulator(launch, seat))
 
-    def tend(self) -> list[str]:
-        """Look after the emulators that fell; give what a person should know."""
+    def tend(self, silences: Mapping[str, float] | None = None) -> list[str]:
+        """Start who is due, notice who fell, end who hangs; give what a person should know.
+
+        ``silences`` are the seconds since each emulator's last frame, by name. Call it often: it
+        starts one emulator at a time.
+        """
         now = self._clock()
-        told = (emulator.tend(now) for emulator in self._emulators)
+        if now - self._looked_s > _ABSENT_S:
+            self._back_s = now
+        self._looked_s = now
+        told = []
+        for emulator in self._emulators:
+            silence_s = (silences or {}).get(emulator.seat.name)
+            heard_s = 0.0 if silence_s is None else now - silence_s
+            told.append(emulator.tend(now, max(heard_s, self._back_s), self._stall_s))
+            if emulator.due(now) and now >= self._next_start_s:
+                self._next_start_s = now + self._stagger_s
+                told.append(emulator.start(now))
         return [text for text in told if text is not None]
 
     def stop(self) -> None:
         """End them all: first politely, then for certain."""
-        emulators_now, self._emulators = self._emulators, []
-        for emulator in emulators_now:
-            emulator.ask_to_end()
-        for emulator in emulators_now:
-            emulator.end()
+        ending, self._emulators = self._emulators, []
+        for emulator in ending:
+            emulator.signal(signal.SIGTERM)
+        deadline = time.monotonic() + _END_S
+        for emulator in ending:
+            emulator.end(max(0.0, deadline - time.monotonic()))
+
+
+def reachable(server: str) -> str:
+    """Give a server's address as an IP: an emulator's own sockets look up no names."""
+    host, colon, port = server.rpartition(":")
+    if not colon or not port.isdecimal() or not 0 < int(port) < 65536:
+        raise LaunchError(f"the server {server!r} must be HOST:PORT, such as 127.0.0.1:9797")
+    host = host.strip("[]")
+    host = _LOOPBACK.get(host, host)
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError) as error:  # the latter: no name can be like that
+        raise LaunchError(f"no server {server}: {getattr(error, 'strerror', error)}") from error
+    found.sort(key=lambda entry: entry[0] != socket.AF_INET)  # the Lua clients know IPv4 only
+    number = str(found[0][4][0])
+    return f"[{number}]:{port}" if ":" in number else f"{number}:{port}"

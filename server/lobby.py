@@ -5,7 +5,8 @@ from __future__ import annotations
 import functools
 import hmac
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from server.agent import Agent
 from server.net.listener import Connection
@@ -42,6 +43,7 @@ class Lobby:
         max_message_bytes: int,
         heartbeat_s: float,
         resume_window_s: float,
+        client_settings: Mapping[str, Any],
         clock: Callable[[], float],
         events: EventLog,
     ) -> None:
@@ -51,6 +53,7 @@ class Lobby:
         self._max_message_bytes = max_message_bytes
         self._heartbeat_s = heartbeat_s
         self._resume_window_s = resume_window_s
+        self._client_settings = dict(client_settings)
         self._clock = clock
         self._events = events
         self._guests: dict[str, Guest] = {}
@@ -71,11 +74,19 @@ class Lobby:
         session.attach(
             connection.address, connection.write, lambda why: connection.close(Error(why))
         )
+        session.settings = None  # the Welcome tells them all
         connection.welcome(
-            Welcome(session.id, self._heartbeat_s, self._max_message_bytes, {}, resumed),
+            Welcome(
+                session.id,
+                self._heartbeat_s,
+                self._max_message_bytes,
+                self._client_settings,
+                resumed,
+            ),
             hello.spaces,
             functools.partial(guest.agent.batcher.add, session),
             functools.partial(self._lost, guest, connection),
+            session.show,
         )
         self._count_clients(guest.agent)
         word = "came back to" if resumed else "joined"
@@ -94,6 +105,18 @@ class Lobby:
         """Number of clients connected now."""
         return sum(guest.session.lost_s is None for guest in self._guests.values())
 
+    @property
+    def sessions(self) -> list[Session]:
+        """Everyone who is here or may come back."""
+        return [guest.session for guest in self._guests.values()]
+
+    def set_client_settings(self, changed: Mapping[str, Any]) -> None:
+        """Push changed settings to every client: with its next Action, or with its Welcome."""
+        self._client_settings = {**self._client_settings, **changed}
+        for guest in self._guests.values():
+            session = guest.session
+            session.settings = {**(session.settings or {}), **changed}
+
     def forget_lost(self) -> None:
         """Give up on clients that did not come back in time."""
         now = self._clock()
@@ -107,6 +130,16 @@ class Lobby:
         return tuple(
             _view(guest, now_s) for guest in self._guests.values() if guest.session.lost_s is None
         )
+
+    def silences(self, now_s: float) -> dict[str, float]:
+        """Give the seconds since each client's last frame, by the name it gave itself."""
+        heard: dict[str, float] = {}
+        for guest in self._guests.values():
+            session = guest.session
+            if session.frames:
+                name = session.hello.client
+                heard[name] = max(session.seen_s, heard.get(name, 0.0))
+        return {name: now_s - seen_s for name, seen_s in heard.items()}
 
     # --- in and out -------------------------------------------------------------------------
 
@@ -138,9 +171,9 @@ class Lobby:
             self._forget(guest)
 
     def _count_clients(self, agent: Agent) -> None:
-        """Tell an agent's trainer whether anybody plays."""
-        agent.trainer.set_clients(
-            any(g.agent is agent and g.session.lost_s is None for g in self._guests.values())
+        """Tell an agent how many play."""
+        agent.set_players(
+            sum(g.agent is agent and g.session.lost_s is None for g in self._guests.values())
         )
 
     def _forget(self, guest: Guest) -> None:

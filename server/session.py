@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from server.net.wire import Hello, Source
+from server.net.wire import Hello, Preview, Source
 
 NO_SEQUENCE = -2  # no frame's number follows it
 
@@ -27,6 +27,7 @@ class Session:
         "last_return",
         "last_sequence",
         "lost_s",
+        "preview",
         "seen_s",
         "settings",
         "sources",
@@ -47,6 +48,7 @@ class Session:
         self.episode_return = 0.0
         self.last_return: float | None = None
         self.info: dict[str, Any] = {}
+        self.preview: Preview | None = None  # the newest picture of its screen
         self.settings: dict[str, Any] | None = None  # to be pushed with the next Action
         self.seen_s = 0.0  # when its newest frame was answered
         self.lost_s: float | None = None  # when its connection was lost, None while connected
@@ -65,6 +67,10 @@ class Session:
         """Note that the connection is gone; what is still to be said goes nowhere."""
         self.write, self.close = _nowhere, _no_close
         self.lost_s = now_s
+
+    def show(self, preview: Preview) -> None:
+        """Keep the newest picture of the client's screen."""
+        self.preview = preview
 
 
 def _nowhere(data: bytes) -> None:

@@ -17,7 +17,18 @@ from typing import Protocol as Interface
 
 from server.net import wire
 from server.net.protocol import Event, Protocol
-from server.net.wire import Bye, Error, Frame, Hello, Ping, Pong, Reject, Welcome, WireError
+from server.net.wire import (
+    Bye,
+    Error,
+    Frame,
+    Hello,
+    Ping,
+    Pong,
+    Preview,
+    Reject,
+    Welcome,
+    WireError,
+)
 from server.spaces import Spaces
 
 _LINGER_S = 2.0  # to deliver the last message before a connection is cut
@@ -48,6 +59,7 @@ class Connection(asyncio.Protocol):
         self._transport: asyncio.Transport = cast(asyncio.Transport, None)  # until it is made
         self._on_frame: Callable[[Frame], None] | None = None
         self._on_lost: Callable[[str], None] | None = None
+        self._on_preview: Callable[[Preview], None] | None = None
         self._lost = False
         self._held = False  # whether frames wait for the next turn
         self._reason = "the connection was lost"
@@ -76,7 +88,14 @@ class Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """Take bytes from the client."""
         self.heard_s = self._now_s()
-        self._work(self._protocol.receive(data))
+        frame = self._protocol.lone_frame(data)
+        if frame is None:
+            self._work(self._protocol.receive(data))
+            return
+        try:
+            self._on_frame(frame)  # type: ignore[misc]  # set by the welcome
+        except Exception as error:  # the rim of one connection: reported, and it alone is closed
+            self._fail(error)
 
     def _work(self, events: Iterator[Event], waiting: Frame | None = None) -> None:
         """Do what the events ask for, one frame a turn: nobody's flood is another's delay."""
@@ -93,9 +112,12 @@ class Connection(asyncio.Protocol):
                 else:
                     self._hold(events, event)
                     return
-        except Exception as error:  # the rim of one connection: reported, and it alone is closed
-            self._listener.desk.fault(self, error)
-            self.close(Error("the server met an error of its own with this connection"))
+        except Exception as error:  # the rim of one connection, as above
+            self._fail(error)
+
+    def _fail(self, error: Exception) -> None:
+        self._listener.desk.fault(self, error)
+        self.close(Error("the server met an error of its own with this connection"))
 
     def _hold(self, events: Iterator[Event], waiting: Frame) -> None:
         """Leave the rest for the next turn, and read nothing more until it is done."""
@@ -141,9 +163,13 @@ class Connection(asyncio.Protocol):
         spaces: Spaces,
         on_frame: Callable[[Frame], None],
         on_lost: Callable[[str], None],
+        on_preview: Callable[[Preview], None] | None = None,
     ) -> None:
-        """Let the client play; say who takes its frames and who learns when it is gone."""
-        self._on_frame, self._on_lost = on_frame, on_lost
+        """Let the client play; say who takes its frames and who learns when it is gone.
+
+        Pictures that nobody takes are dropped.
+        """
+        self._on_frame, self._on_lost, self._on_preview = on_frame, on_lost, on_preview
         self._listener.greeted(self)
         self._transport.write(self._protocol.welcome(welcome, spaces))
 
@@ -185,6 +211,9 @@ class Connection(asyncio.Protocol):
                 self._listener.desk.greet(self, event)
             case Ping():
                 self.write(wire.encode(Pong()))
+            case Preview():
+                if self._on_preview is not None:
+                    self._on_preview(event)
             case Bye():
                 self._reason = event.reason
                 self._end()

@@ -28,6 +28,7 @@ HEADER_BYTES = 4
 MAX_TEXT = 1024
 MAX_INFO = 32
 MAX_SEQUENCE = 2**53 - 1  # what a Lua or JavaScript number holds exactly
+MAX_PREVIEW = (320, 256)  # widest and highest picture, in pixels
 
 TERMINAL = 1  # this observation ends the episode: nothing follows from it
 TRUNCATED = 2  # the episode ends here, but its value goes on
@@ -154,7 +155,16 @@ class Error:
     reason: str
 
 
-Control = Hello | Welcome | Reject | Ping | Pong | Bye | Error
+@dataclass(frozen=True, slots=True)
+class Preview:
+    """A small picture of a client's screen, for people: rows of RGB, from top to bottom."""
+
+    width: int
+    height: int
+    pixels: bytes
+
+
+Control = Hello | Welcome | Reject | Ping | Pong | Bye | Error | Preview
 
 
 class Splitter:
@@ -167,16 +177,22 @@ class Splitter:
         self._buffer = bytearray()
         self.fault: OversizeError | None = None  # nothing can be read after it
 
-    def feed(self, data: bytes) -> Sequence[bytes]:
-        """Give every payload that these bytes complete."""
-        # Lockstep sends one whole message at a time: no buffer needed then.
+    def lone(self, data: bytes) -> bytes | None:
+        """Give the payload if these bytes are one whole message, as lockstep sends them."""
         length = len(data) - HEADER_BYTES
         if (
-            not self._buffer
-            and int.from_bytes(data[:HEADER_BYTES], "little") == length
-            and length <= self._max_bytes
+            int.from_bytes(data[:HEADER_BYTES], "little") == length <= self._max_bytes
+            and not self._buffer
+            and self.fault is None
         ):
-            return (data[HEADER_BYTES:],)
+            return data[HEADER_BYTES:]
+        return None
+
+    def feed(self, data: bytes) -> Sequence[bytes]:
+        """Give every payload that these bytes complete."""
+        alone = self.lone(data)
+        if alone is not None:
+            return (alone,)
         self._buffer += data
         payloads = []
         start = 0
@@ -266,6 +282,15 @@ def encode(message: Control) -> bytes:
             }
         )
     kind = type(message).__name__.lower()
+    if isinstance(message, Preview):
+        return _framed(
+            {
+                "type": kind,
+                "width": message.width,
+                "height": message.height,
+                "pixels": message.pixels,
+            }
+        )
     if isinstance(message, Ping | Pong):
         return _framed({"type": kind})
     return _framed({"type": kind, "reason": message.reason})
@@ -404,6 +429,22 @@ def _welcome(value: dict[Any, Any]) -> Welcome:
     )
 
 
+def _preview(value: dict[Any, Any]) -> Preview:
+    width = _side("width", value.get("width"), MAX_PREVIEW[0])
+    height = _side("height", value.get("height"), MAX_PREVIEW[1])
+    pixels, size = value.get("pixels"), 3 * width * height
+    if type(pixels) is not bytes or len(pixels) != size:
+        got = f"{len(pixels)} bytes" if type(pixels) is bytes else short(pixels)
+        raise InvalidError(f"a preview of {width}x{height} RGB pixels has {size} bytes, not {got}")
+    return Preview(width, height, pixels)
+
+
+def _side(what: str, value: Any, most: int) -> int:
+    if type(value) is not int or not 1 <= value <= most:
+        raise InvalidError(f"a preview's {what} must be 1 to {most} pixels, not {short(value)}")
+    return value
+
+
 _CONTROLS: dict[str, Callable[[dict[Any, Any]], Control]] = {
     "hello": _hello,
     "welcome": _welcome,
@@ -412,6 +453,7 @@ _CONTROLS: dict[str, Callable[[dict[Any, Any]], Control]] = {
     "pong": lambda value: Pong(),
     "bye": lambda value: Bye(_text("reason", value.get("reason"))),
     "error": lambda value: Error(_text("reason", value.get("reason"))),
+    "preview": _preview,
 }
 
 

@@ -42,12 +42,12 @@ class Line:
             return wire.FrameReader(self.spaces)(value)
         return wire.read_control(value)
 
-    def greet(self, session: str = "s1", resumed: bool = False) -> wire.Hello:
+    def greet(self, session: str = "s1", resumed: bool = False, **settings: Any) -> wire.Hello:
         """Take the Hello and welcome the client."""
         hello = self.receive()
         assert isinstance(hello, wire.Hello)
         self.spaces = hello.spaces
-        self.send(wire.encode(wire.Welcome(session, 10.0, 1 << 20, {}, resumed)))
+        self.send(wire.encode(wire.Welcome(session, 10.0, 1 << 20, settings, resumed)))
         return hello
 
     def send(self, data: bytes) -> None:
@@ -68,6 +68,8 @@ class Line:
             seen.append(message)
             if isinstance(message, wire.Bye):
                 break
+            if isinstance(message, wire.Preview):
+                continue
             zeros = [0] * len(controls.discrete)
             self.send(wire.encode_action(message.sequence, zeros, middles, 0))
         return seen

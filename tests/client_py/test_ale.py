@@ -65,6 +65,21 @@ def test_image_is_the_screen_made_small(frame_skip: int) -> None:
     assert np.abs(got - small).max() <= 0.6
 
 
+@pytest.mark.parametrize("view", ["features", "ram", "image"])
+def test_a_picture_is_the_screen_in_colour(view: str) -> None:
+    game = AleGame("pong", observation=view)
+    game.reset(0)
+    for _ in range(40):
+        game.step(Choice([1], []))
+    picture = game.picture()
+    assert picture is not None
+    assert (picture.width, picture.height) == (160, 120)
+    screen = game._ale.getScreenRGB()
+    got = np.frombuffer(picture.pixels, np.uint8).reshape(120, 160, 3)
+    assert (got == screen[((np.arange(120) + 0.5) * 210 / 120).astype(int)]).all()
+    assert len(np.unique(got.reshape(-1, 3), axis=0)) >= 3  # both paddles and the field
+
+
 def test_area_weights_keep_the_mean() -> None:
     weights = area_weights(210, 84)
     assert weights.shape == (84, 210)

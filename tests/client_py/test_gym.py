@@ -11,7 +11,7 @@ from gymnasium import spaces
 
 from client_py.gym import GymGame
 from client_py.player import GameError
-from server.net.wire import Choice
+from server.net.wire import Choice, Preview
 from server.spaces import Continuous, Discrete
 
 pytestmark = pytest.mark.timeout(20)
@@ -48,6 +48,95 @@ def play(monkeypatch: pytest.MonkeyPatch) -> Any:
         return GymGame("Stub-v0", frame_skip=skip), stub
 
     return make
+
+
+class Artist(Stub):
+    """An environment that draws itself in one colour, if it was made for that."""
+
+    metadata = {"render_modes": ["human", "rgb_array"], "render_fps": 30}  # noqa: RUF012
+
+    def __init__(self, render_mode: str | None) -> None:
+        super().__init__()
+        self.render_mode = render_mode
+        self.closed = False
+
+    def render(self) -> Any:
+        return np.full((400, 600, 3), (1, 2, 3), np.uint8)
+
+    def close(self) -> None:
+        self.closed = True
+
+
+@pytest.fixture
+def artists(monkeypatch: pytest.MonkeyPatch) -> list[Artist]:
+    made: list[Artist] = []
+
+    def make(_: str, render_mode: str | None = None, **__: Any) -> Artist:
+        made.append(Artist(render_mode))
+        return made[-1]
+
+    monkeypatch.setattr(gymnasium, "make", make)
+    return made
+
+
+def test_what_an_environment_draws_is_shown_from_the_next_episode_on(artists: list[Artist]) -> None:
+    game = GymGame("Artist-v0")
+    game.reset(0)
+    assert [artist.render_mode for artist in artists] == [None]  # off costs nothing
+    assert game.picture() is None and game.picture() is None
+    game.step(Choice([0], []))
+    assert [len(artist.done) for artist in artists] == [1, 0]
+    game.reset(1)
+    picture = game.picture()
+    assert picture == Preview(160, 107, bytes([1, 2, 3]) * (160 * 107))
+    assert [artist.closed for artist in artists] == [True, False]
+    game.step(Choice([0], []))
+    assert [len(artist.done) for artist in artists] == [1, 1]
+    game.close()
+    assert artists[1].closed
+
+
+def test_an_environment_that_was_made_to_draw_in_vain_is_closed(artists: list[Artist]) -> None:
+    game = GymGame("Artist-v0")
+    game.reset(0)
+    game.picture()
+    game.close()
+    assert [artist.closed for artist in artists] == [True, True]
+
+
+def test_an_environment_that_fails_to_draw_is_named(
+    artists: list[Artist], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(self: Artist) -> Any:
+        raise gymnasium.error.DependencyNotInstalled("pygame is not installed")
+
+    monkeypatch.setattr(Artist, "render", fail)
+    game = GymGame("Artist-v0")
+    game.reset(0)
+    game.picture()
+    game.reset(1)
+    with pytest.raises(GameError, match="Artist-v0 cannot be drawn: pygame is not installed"):
+        game.picture()
+    game.step(Choice([0], []))
+
+
+def test_an_environment_that_never_draws_is_named(play: Any) -> None:
+    game, _ = play()
+    game.reset(0)
+    with pytest.raises(GameError, match="Stub-v0 cannot be drawn: it knows no rgb_array"):
+        game.picture()
+
+
+@pytest.mark.parametrize("shape", [(30, 20, 3), (30, 20, 1), (30, 20)])
+def test_an_image_that_is_seen_is_shown(play: Any, shape: tuple[int, ...]) -> None:
+    shown = np.random.default_rng(0).integers(0, 256, shape, np.uint8)
+    game, _ = play(view=spaces.Box(0, 255, shape, np.uint8), shown=shown)
+    game.reset(0)
+    game.step(Choice([0], []))
+    picture = game.picture()
+    assert (picture.width, picture.height) == (20, 30)
+    got = np.frombuffer(picture.pixels, np.uint8).reshape(30, 20, 3)
+    assert (got == shown.reshape(30, 20, -1)).all()
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -127,3 +128,26 @@ def test_help_teaches_with_examples(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["--help"])
     assert "python -m client_py --ale pong" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("options", "rate"), [(("--ale", "pong"), 15), (("--env", "CartPole-v1"), 50)]
+)
+def test_throttle_plays_at_the_speed_of_the_real_machine(
+    options: tuple[str, ...], rate: float
+) -> None:
+    seconds: list[float] = []
+
+    def script(line: Line) -> None:
+        line.greet()
+        line.play(1)
+        began = time.monotonic()
+        line.play(30)
+        seconds.append(time.monotonic() - began)
+        line.send(wire.encode(wire.Bye("enough")))
+
+    command = (*options, "--throttle", "--once")
+    with Peer(script) as peer, start(peer.port, *command) as process:
+        process.communicate(timeout=20)
+    # Some frames begin an episode, and those are not waited for.
+    assert 0.8 * 30 / rate < seconds[0] < 3 * 30 / rate

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from client_py import player as player_module
-from client_py.player import DONE, GAVE_UP, REFUSED, Player, Step
+from client_py.player import DONE, GAVE_UP, REFUSED, GameError, Player, Step
 from server.net import wire
 from server.net.wire import START, TERMINAL, TRUNCATED, Choice
 from tests.client_py.peer import HELLO, SPACES, GoneError, Line, Peer
@@ -126,6 +126,84 @@ def test_an_experts_proposal_rides_in_the_frame() -> None:
     with Peer(script) as peer:
         make(Advised(), peer.port, Voice(), episodes=1).run()
     assert [f.expert for f in seen[:-1]] == [None, *[Choice([2], [])] * 3]
+
+
+class Shown(Toy):
+    """A toy with a screen, which shows how many decisions it has made."""
+
+    def picture(self) -> wire.Preview | None:
+        return wire.Preview(2, 1, bytes([len(self.choices)] * 6))
+
+
+def kinds(seen: list[Any]) -> list[str]:
+    return [type(message).__name__ for message in seen]
+
+
+def test_a_picture_goes_before_every_so_many_frames() -> None:
+    seen: list[Any] = []
+
+    def script(line: Line) -> None:
+        line.greet(preview_every=3)
+        seen.extend(line.play())
+
+    with Peer(script) as peer:
+        assert make(Shown(), peer.port, Voice()).run() == DONE
+    shown = ["Preview", "Frame", "Frame", "Frame"]
+    assert kinds(seen) == [*shown, *shown, "Preview", "Frame", "Frame", "Bye"]
+    pictures = [message.pixels[0] for message in seen if isinstance(message, wire.Preview)]
+    assert pictures == [0, 3, 5]  # as many decisions as there were when the frame was sent
+    assert [f.sequence for f in seen if isinstance(f, wire.Frame)] == list(range(8))
+
+
+@pytest.mark.parametrize(
+    "settings", [{}, {"preview_every": 0}, {"preview_every": -1}, {"preview_every": "often"}]
+)
+def test_without_being_asked_there_are_no_pictures(settings: dict[str, Any]) -> None:
+    seen: list[Any] = []
+
+    def script(line: Line) -> None:
+        line.greet(**settings)
+        seen.extend(line.play())
+
+    with Peer(script) as peer:
+        assert make(Shown(), peer.port, Voice()).run() == DONE
+    assert "Preview" not in kinds(seen)
+
+
+def test_an_action_may_ask_for_pictures_and_the_next_welcome_for_none() -> None:
+    seen: list[Any] = []
+
+    def asks(line: Line) -> None:
+        line.greet("old")
+        seen.append(line.receive())
+        line.send(wire.encode_action(0, [0], [], 0, {"preview_every": 1}))
+        seen.extend(line.receive() for _ in range(2))  # and is gone before it answers
+
+    def does_not(line: Line) -> None:
+        line.greet("old", resumed=True, preview_every=0)
+        seen.extend(line.play())
+
+    with Peer(asks, does_not) as peer:
+        assert make(Shown(), peer.port, Voice(), episodes=1).run() == DONE
+    assert kinds(seen) == ["Frame", "Preview", "Frame", "Frame", "Frame", "Frame", "Bye"]
+
+
+def test_a_game_that_cannot_be_drawn_says_so_once_and_plays_on() -> None:
+    class Dark(Toy):
+        def picture(self) -> wire.Preview | None:
+            raise GameError("there is no light")
+
+    seen: list[Any] = []
+
+    def script(line: Line) -> None:
+        line.greet(preview_every=1)
+        seen.extend(line.play())
+
+    voice = Voice()
+    with Peer(script) as peer:
+        assert make(Dark(), peer.port, voice).run() == DONE
+    assert kinds(seen) == ["Frame"] * 8 + ["Bye"]
+    assert voice.warned == ["no pictures for the server: there is no light"]
 
 
 def test_resumed_session_gets_the_open_frame_again() -> None:

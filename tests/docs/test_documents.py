@@ -45,3 +45,9 @@ def test_make_alone_lists_the_targets() -> None:
     shown = subprocess.run(["make"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
     for target in ("install", "run", "test", "check", "bench", "docs", "screenshot"):
         assert f"make {target}" in shown
+
+
+def test_every_game_is_described() -> None:
+    text = (ROOT / "docs" / "games.md").read_text()
+    for path in (ROOT / "client_lua" / "games").glob("*.toml"):
+        assert f"| `{path.stem}` |" in text, f"docs/games.md does not describe {path.stem}"

@@ -26,12 +26,20 @@ PATIENCE_S = 30.0
 class Server:
     """``python main.py`` in a process of its own, its output read as it comes."""
 
-    def __init__(self, runs: Path, *options: str, script: str = "", **environment: str) -> None:
-        command = [sys.executable, *(["-c", script] if script else ["main.py"])]
+    def __init__(
+        self,
+        runs: Path,
+        *options: str,
+        script: str = "",
+        directory: Path = ROOT,
+        **environment: str,
+    ) -> None:
+        main = str(ROOT / "main.py")
+        command = [sys.executable, *(["-c", script] if script else [main])]
         command += ["--runs-dir", str(runs), "--port", "0", "--status-interval-s", "0.5"]
         self.process = subprocess.Popen(
             [*command, "--hidden-sizes", "32,32", "--replay-capacity", "20000", *options],
-            cwd=ROOT,
+            cwd=directory,
             env={**os.environ, **environment},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,

@@ -13,7 +13,7 @@ from server.agent import Agent, Schedules
 from server.controls import Controls
 from server.learn import checkpoint as checkpoints
 from server.learn.learner import Learner, Rules
-from server.learn.network import make_inference
+from server.learn.network import Shape, make_inference
 from server.learn.policy import Coding, Mix, Policy
 from server.learn.replay import Layout, Replay
 from server.learn.sampler import UniformSampler
@@ -24,7 +24,7 @@ from server.spaces import Actions, Discrete, Observation, Spaces
 from server.stats import RETURN_WINDOW
 
 SPACES = Spaces(Observation("float32", (2,)), Actions((Discrete("s", 2),), ()), ("r",))
-HIDDEN = (8,)
+SHAPE = Shape((8,))
 
 
 def make_agent(directory: Path) -> Agent:
@@ -32,7 +32,7 @@ def make_agent(directory: Path) -> Agent:
     turns: list[Callable[[], None]] = []
     learner = Learner(
         spaces=SPACES,
-        hidden_sizes=HIDDEN,
+        shape=SHAPE,
         rules=Rules(batch_size=4, steps_per_sample=2),
         sampler=UniformSampler(replay, 1),
     )
@@ -40,11 +40,11 @@ def make_agent(directory: Path) -> Agent:
         name="a",
         game="g",
         spaces=SPACES,
-        hidden_sizes=HIDDEN,
+        shape=SHAPE,
         directory=directory,
         replay=replay,
         learner=learner,
-        policy=Policy(make_inference(SPACES, HIDDEN, "cpu"), Coding(SPACES.actions), 1),
+        policy=Policy(make_inference(SPACES, SHAPE, "cpu"), Coding(SPACES.actions), 1),
         schedules=Schedules(Linear(1.0, 0.0, 1000), Linear(0.5, 0.1, 1000), Linear(0.8, 0.0, 100)),
         controls=Controls(training=False),
         min_replay=10,

@@ -8,7 +8,13 @@ import numpy as np
 import pytest
 
 from server.batcher import Batcher
-from server.learn.network import HybridNetwork, Weights, flatten_parameters, make_inference
+from server.learn.network import (
+    HybridNetwork,
+    Shape,
+    Weights,
+    flatten_parameters,
+    make_inference,
+)
 from server.learn.policy import Coding, Mix, Policy
 from server.learn.replay import Layout, Replay
 from server.net import wire
@@ -26,9 +32,11 @@ SPACES = Spaces(
 class Stage:
     """A batcher with real policy and replay, and sessions whose replies are kept."""
 
+    idle_players = 1  # connected clients that send nothing
+
     def __init__(self) -> None:
-        flat, _ = flatten_parameters(HybridNetwork(SPACES, (8,)))
-        policy = Policy(make_inference(SPACES, (8,), "cpu"), Coding(SPACES.actions), 1)
+        flat, _ = flatten_parameters(HybridNetwork(SPACES, Shape((8,))))
+        policy = Policy(make_inference(SPACES, Shape((8,)), "cpu"), Coding(SPACES.actions), 1)
         policy.load(Weights(7, 0, 0.0, flat.detach().numpy().copy()))
         self.replay = Replay.in_memory(Layout.of(SPACES, 4096))
         self.scheduled: list[Callable[[], None]] = []
@@ -43,10 +51,12 @@ class Stage:
             on_appended=self.appended.append,
             on_episode=lambda session, value: self.episodes.append((session.id, value)),
         )
+        self.batcher.players = self.idle_players
 
     def session(self, name: str) -> Session:
         session = Session(session_id=name, hello=wire.Hello("t", "1", "g", "g", SPACES))
         replies = self.replies[name] = []
+        self.batcher.players += 1
         session.attach(
             "here",
             lambda data: replies.append(wire.read_action(wire.unpack(data[4:]))),
@@ -71,13 +81,24 @@ def frame(
     return Frame(sequence, flags, [reward, 0.25], observation, **rest)  # type: ignore[arg-type]
 
 
-def test_one_turn_is_one_batch_one_append_and_one_reply_each() -> None:
+@pytest.fixture(autouse=True, params=[1, 0], ids=["in company", "alone"])
+def company(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
+    """Answer in batches at the end of a turn, and at once where nobody else plays."""
+    monkeypatch.setattr(Stage, "idle_players", request.param)
+    players: int = request.param
+    return players
+
+
+def test_one_turn_is_one_batch_one_append_and_one_reply_each(company: int) -> None:
     stage = Stage()
     sessions = [stage.session(name) for name in "abc"]
-    for session in sessions:
+    for session in sessions[:2]:
         stage.batcher.add(session, frame(0, START))
     assert len(stage.scheduled) == 1
     assert stage.replay.head == 0
+    stage.batcher.add(sessions[2], frame(0, START))
+    # With everyone's frame there, nobody waits for the turn's end.
+    assert stage.replay.head == (0 if company else 3)
     stage.turn()
     assert (stage.replay.head, stage.appended, stage.batcher.batches) == (3, [3], 1)
     assert [len(stage.replies[name]) for name in "abc"] == [1, 1, 1]
@@ -224,8 +245,8 @@ def test_a_client_that_left_before_the_answer_hurts_nobody() -> None:
     stage = Stage()
     a, b = stage.session("a"), stage.session("b")
     stage.batcher.add(a, frame(0))
-    stage.batcher.add(b, frame(0))
     a.detach(0.0)
+    stage.batcher.add(b, frame(0))
     stage.turn()
     assert (len(stage.replies["a"]), len(stage.replies["b"])) == (0, 1)
     assert stage.replay.head == 2

@@ -30,16 +30,16 @@ def test_the_defaults_are_within_their_own_bounds() -> None:
 
 
 def test_the_sections_are_those_of_config_and_no_setting_has_two_homes() -> None:
-    assert list(config.SECTIONS) == [f.name for f in dataclasses.fields(config.Config)]
+    assert [*config.SECTIONS, "fleet"] == [f.name for f in dataclasses.fields(config.Config)]
     names = [f.name for kind in config.SECTIONS.values() for f in dataclasses.fields(kind)]
     assert len(names) == len(set(names))
 
 
 def test_every_setting_has_a_sentence_and_numbers_have_unit_and_bounds() -> None:
-    for kind in config.SECTIONS.values():
+    for kind in [*config.SECTIONS.values(), config.FleetEntry]:
         for f in dataclasses.fields(kind):
             assert f.metadata["about"].endswith(".")
-            if isinstance(f.default, int | float) and not isinstance(f.default, bool):
+            if f.metadata["kind"] in (int, float):
                 assert f.metadata["unit"]
                 assert f.metadata["low"] is not None
                 assert f.metadata["high"] is not None
@@ -48,11 +48,49 @@ def test_every_setting_has_a_sentence_and_numbers_have_unit_and_bounds() -> None
 def test_the_command_line_wins_over_the_file_and_the_file_over_the_default(
     tmp_path: Path,
 ) -> None:
-    toml = "[learner]\nbatch_size = 64\ngamma = 0.5\n[fleet]\nlaunch = ['ale:pong=2']\n"
+    toml = "[learner]\nbatch_size = 64\ngamma = 0.5\n[emulators]\nlaunch = ['ale:pong=2']\n"
     got = parsed("--batch-size", "128", toml=toml, tmp_path=tmp_path)
     assert (got.learner.batch_size, got.learner.gamma) == (128, 0.5)
     assert got.learner.n_step == config.Config().learner.n_step
-    assert got.fleet.launch == ("ale:pong=2",)
+    assert got.emulators.launch == ("ale:pong=2",)
+
+
+FLEET = """
+[emulators]
+niceness = 5
+[[fleet]]
+emulator = "mame"
+game = "pong2600"
+count = 4
+[[fleet]]
+emulator = "ale"
+game = "breakout"
+show = true
+throttle = false
+niceness = 0
+"""
+
+
+def test_a_file_lists_its_fleet_entry_by_entry(tmp_path: Path) -> None:
+    got = parsed(toml=FLEET, tmp_path=tmp_path)
+    assert got.emulators.niceness == 5
+    assert got.fleet == (
+        config.FleetEntry("mame", "pong2600", 4, None, None, None),
+        config.FleetEntry("ale", "breakout", 1, True, False, 0),
+    )
+
+
+def test_launch_on_the_command_line_takes_the_place_of_the_files_fleet(tmp_path: Path) -> None:
+    got = parsed("--launch", "ale:pong", "--show", toml=FLEET, tmp_path=tmp_path)
+    assert got.emulators.launch == ("ale:pong",)
+    assert got.fleet == ()
+    assert (got.emulators.show, got.emulators.niceness) == (True, 5)
+
+
+def test_throttle_is_on_off_or_left_open() -> None:
+    assert parsed().emulators.throttle is None
+    assert parsed("--throttle").emulators.throttle is True
+    assert parsed("--no-throttle").emulators.throttle is False
 
 
 @pytest.mark.parametrize(
@@ -69,7 +107,7 @@ def test_lists_and_flags() -> None:
     )
     assert got.network.hidden_sizes == (64, 32)
     assert got.trainer.training is False
-    assert got.fleet.launch == ("ale:a", "ale:b")
+    assert got.emulators.launch == ("ale:a", "ale:b")
 
 
 @pytest.mark.parametrize(
@@ -107,6 +145,31 @@ def test_a_wrong_value_is_refused_with_name_value_and_bounds(
         ("learner = 3", "learner"),
         ("batch_size = 512", "batch_size belongs under .learner."),
         ("[learner", "is not valid TOML"),
+        (
+            "[fleet]\nlaunch = ['ale:pong']",
+            r".fleet. must be ..fleet.., once per entry .* belong under .emulators.",
+        ),
+        ("fleet = 3", r"fleet = 3 must be a list of tables, each under ..fleet.."),
+        ("fleet = [3]", r"..fleet.. entry 1: the entry must be a table of settings, not 3"),
+        (
+            "[[fleet]]\nemulator = 'ale'\ngame = 'pong'\n[[fleet]]\nemulater = 'ale'",
+            "entry 2: unknown setting 'emulater' in the entry; did you mean 'emulator'",
+        ),
+        ("[[fleet]]\nemulator = 'ale'", "entry 1 needs game, such as game = .pong2600."),
+        ("[[fleet]]\ngame = 'pong'", "entry 1 needs emulator, such as emulator = .mame."),
+        (
+            "[[fleet]]\nemulator = 'ale'\ngame = 'pong'\ncount = 0",
+            "entry 1: count = 0 is out of range: 1 to 1024",
+        ),
+        (
+            "[[fleet]]\nemulator = 'ale'\ngame = 'pong'\nthrottle = 'yes'",
+            "entry 1: throttle = 'yes' must be true or false",
+        ),
+        (
+            "[[fleet]]\nemulator = 'ale'\ngame = 'pong'\nniceness = -5",
+            "entry 1: niceness = -5 is out of range: 0 to 19",
+        ),
+        ("[emulators]\nstall_s = -1", "stall_s = -1 is out of range: 0 to 86400"),
     ],
 )
 def test_a_wrong_file_is_refused_by_name(tmp_path: Path, toml: str, words: str) -> None:

@@ -152,7 +152,10 @@ def test_a_checkpoint_of_another_network_is_refused_with_both_described(
     assert server.stop() == 0
     again = start("--hidden-sizes", "64")
     assert again.wait() == 2
-    assert re.search(r"has hidden layers \[32, 32\], the settings ask for \[64\]", again.text)
+    assert re.search(
+        r"has a network with hidden_sizes = \[32, 32\], the settings ask for hidden_sizes = \[64\]",
+        again.text,
+    )
     assert "--hidden-sizes 32,32" in again.text
 
 

@@ -1,0 +1,179 @@
+"""Makes agents as the settings say, anew or from what a run has kept of them."""
+
+from __future__ import annotations
+
+import dataclasses
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from config import Config
+from server.agent import Agent, Schedules
+from server.controls import Controls
+from server.learn import checkpoint as checkpoints
+from server.learn.checkpoint import Checkpoint, CheckpointError
+from server.learn.learner import Learner, Rules
+from server.learn.network import Shape, make_inference
+from server.learn.policy import Coding, Policy
+from server.learn.replay import Layout, Replay
+from server.learn.sampler import PrioritySampler, UniformSampler
+from server.learn.schedule import Linear
+from server.spaces import Spaces, from_plain
+from server.stats import EventLog
+
+
+def make_agent(
+    config: Config,
+    directory: Path,
+    name: str,
+    game: str,
+    spaces: Spaces,
+    *,
+    controls: Controls,
+    events: EventLog,
+    schedule_call: Callable[[Callable[[], None]], object],
+    on_death: Callable[[str, BaseException], None],
+) -> tuple[Agent, float | None]:
+    """Give the agent, and when it was last saved (seconds since the epoch) if it ever was."""
+    shape = _shape(config)
+    replay = _open_replay(config, directory, spaces)
+    checkpoint, note = checkpoints.load(directory)
+    if note:
+        events.add(note, "warning")
+    # The frames so far go into the seed: a resumed run must not repeat its own dice.
+    frames = max(replay.head, checkpoint.plain["frames"] if checkpoint else 0)
+    seeds = np.random.SeedSequence([config.run.seed, zlib.crc32(name.encode()), frames])
+    play_seed, sample_seed, noise_seed = (int(seed) for seed in seeds.generate_state(3))
+    agent = Agent(
+        name=name,
+        game=game,
+        spaces=spaces,
+        shape=shape,
+        directory=directory,
+        replay=replay,
+        learner=Learner(
+            spaces=spaces,
+            shape=shape,
+            rules=_rules(config),
+            sampler=_sampler(config, replay, sample_seed),
+            device=config.network.device,
+            seed=config.run.seed,
+        ),
+        policy=Policy(
+            make_inference(spaces, shape, config.network.device, noise_seed),
+            Coding(spaces.actions),
+            play_seed,
+        ),
+        schedules=_schedules(config),
+        controls=controls,
+        min_replay=config.replay.min_replay,
+        max_replay_ratio=config.trainer.max_replay_ratio,
+        schedule_call=schedule_call,
+        on_death=on_death,
+    )
+    return agent, _resume(agent, checkpoint, directory, spaces, shape, events)
+
+
+def _resume(
+    agent: Agent,
+    checkpoint: Checkpoint | None,
+    directory: Path,
+    spaces: Spaces,
+    shape: Shape,
+    events: EventLog,
+) -> float | None:
+    """Go on from a checkpoint, if there is one; give when it was written."""
+    if checkpoint is not None:
+        _check_fits(checkpoint, directory, spaces, shape)
+        agent.restore(checkpoint)
+        events.add(
+            f"agent {agent.name} resumed: {agent.frames:,} frames, "
+            f"{agent.learner.report.steps:,} steps, {agent.replay.size:,} frames in the replay"
+        )
+        return _saved_at(directory)
+    if agent.replay.head:
+        events.add(
+            f"agent {agent.name} has no checkpoint: its {agent.replay.head:,} frames are kept, "
+            "its network starts anew",
+            "warning",
+        )
+    return None
+
+
+def _open_replay(config: Config, directory: Path, spaces: Spaces) -> Replay:
+    layout = Layout.of(spaces, config.replay.replay_capacity)
+    if config.replay.replay_storage == "memory":
+        return Replay.in_memory(layout)
+    return Replay.in_file(directory / "replay.bin", layout)
+
+
+def _shape(config: Config) -> Shape:
+    settings = dataclasses.asdict(config.network)
+    del settings["device"]
+    return Shape(**settings)
+
+
+def _rules(config: Config) -> Rules:
+    learner = dataclasses.asdict(config.learner)
+    return Rules(steps_per_sample=config.trainer.training_steps_per_sample, **learner)
+
+
+def _sampler(config: Config, replay: Replay, seed: int) -> UniformSampler:
+    settings = config.replay
+    if settings.sampling == "uniform":
+        return UniformSampler(replay, seed)
+    beta = Linear(settings.priority_beta, 1.0, settings.priority_beta_steps)
+    return PrioritySampler(replay, seed, alpha=settings.priority_alpha, beta=beta)
+
+
+def _schedules(config: Config) -> Schedules:
+    policy = config.policy
+    return Schedules(
+        epsilon=Linear(policy.epsilon_start, policy.epsilon_end, policy.epsilon_frames),
+        noise=Linear(policy.noise_start, policy.noise_end, policy.epsilon_frames),
+        expert_ratio=Linear(policy.expert_start, policy.expert_end, policy.expert_frames),
+    )
+
+
+def _check_fits(checkpoint: Checkpoint, directory: Path, spaces: Spaces, shape: Shape) -> None:
+    """Refuse a checkpoint of another game or another network, describing both."""
+    plain_values = checkpoint.plain
+    if plain_values["spaces"] != spaces.to_plain():
+        raise CheckpointError(
+            f"the checkpoint in {directory} was made for "
+            f"{from_plain(plain_values['spaces']).describe()}, not for {spaces.describe()}; "
+            "name another agent, or use --fresh"
+        )
+    # A checkpoint of before there was a choice tells its hidden layers only.
+    found = plain_values.get("shape") or {"hidden_sizes": plain_values.get("hidden_sizes")}
+    asked = shape.to_plain()
+    different = [name for name, value in found.items() if asked[name] != value]
+    if different:
+        there = ", ".join(f"{name} = {found[name]}" for name in different)
+        here = ", ".join(f"{name} = {asked[name]}" for name in different)
+        raise CheckpointError(
+            f"the checkpoint in {directory} has a network with {there}, the settings ask for "
+            f"{here}; use {' '.join(_option(name, found[name]) for name in different)}, another "
+            "--run, or --fresh"
+        )
+
+
+def _option(name: str, value: Any) -> str:
+    """Give a setting as it is typed on the command line."""
+    option = name.replace("_", "-")
+    if isinstance(value, bool):
+        return f"--{option}" if value else f"--no-{option}"
+    return f"--{option} {','.join(map(str, value)) if isinstance(value, list) else value}"
+
+
+def _saved_at(directory: Path) -> float:
+    """Give when the checkpoint in use was written, seconds since the epoch."""
+    times = [
+        file.stat().st_mtime
+        for file in (directory / checkpoints.NAME, directory / checkpoints.BACKUP)
+        if file.exists()
+    ]
+    return times[0] if times else 0.0
