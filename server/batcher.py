@@ -7,7 +7,7 @@ numpy call for the batch: with the batches of a loop turn (1 to 64 frames) both 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -48,9 +48,7 @@ class Batcher:
         self._dtype = np.dtype(replay.layout.observation)
         self.players = 0  # connected clients
         self._turn = 0
-        self._sessions: list[Session] = []
-        self._frames: list[Frame] = []
-        self._arrivals: list[float] = []
+        self._waiting: list[tuple[Session, Frame, float]] = []  # and when each arrived
 
     def add(self, session: Session, frame: Frame) -> None:
         """Take a frame; it is answered when the loop has seen what else arrived.
@@ -62,37 +60,33 @@ class Batcher:
         if frame.sequence == session.last_sequence:
             session.write(session.last_reply)  # sent again, its answer was lost: stored already
             return
-        if self.players == 1 and not self._sessions:
+        waiting = self._waiting
+        if self.players == 1 and not waiting:
             self._answer_one(session, frame)
             return
         session.turn = self._turn
-        self._sessions.append(session)
-        self._frames.append(frame)
-        self._arrivals.append(time.perf_counter())
-        if len(self._sessions) >= self.players:
+        waiting.append((session, frame, time.perf_counter()))
+        if len(waiting) >= self.players:
             self.flush()
-        elif len(self._sessions) == 1:
+        elif len(waiting) == 1:
             self._schedule(self.flush)
 
     def flush(self) -> None:
         """Answer every frame that waits."""
-        sessions, frames, arrivals = self._sessions, self._frames, self._arrivals
-        if not sessions:
+        waiting = self._waiting
+        if not waiting:
             return
-        self._sessions, self._frames, self._arrivals = [], [], []
+        self._waiting = []
         self._turn += 1
-        observation = np.frombuffer(
-            b"".join([frame.observation for frame in frames]), self._dtype
-        ).reshape(len(frames), -1)
-        rewards = [sum(frame.rewards) for frame in frames]
-        bad = self._not_finite(observation, rewards)
-        if bad:
-            self._refuse(bad, sessions, frames, arrivals)
+        sessions, frames, arrivals = zip(*waiting, strict=True)
+        sequences, flags, parts, observations, executed, experts, _ = zip(*frames, strict=True)
+        observation = np.frombuffer(b"".join(observations), self._dtype).reshape(len(frames), -1)
+        rewards = [sum(part) for part in parts]
+        if not self._is_sound(observation, rewards):
+            for session, frame, _ in waiting:  # each for itself: who is at fault is closed
+                self._answer_one(session, frame)
             return
-        previous = [
-            self._follow(session, frame) for session, frame in zip(sessions, frames, strict=True)
-        ]
-        experts = [frame.expert for frame in frames]
+        previous = list(map(self._follow, sessions, sequences, flags, executed))
         decision = self._policy.act(observation, experts if any(experts) else None, self.mix)
         first = self._replay.append(
             Frames(
@@ -100,24 +94,25 @@ class Batcher:
                 decision.choice,
                 decision.continuous,
                 rewards,
-                [frame.flags for frame in frames],
+                flags,
                 decision.source,
                 self._version(),
                 previous,
             )
         )
         sources = decision.source.tolist()
-        self._reply(sessions, frames, decision, sources)
+        self._reply(sessions, sequences, decision, sources)
         now, seen_s = time.perf_counter(), time.monotonic()
+        note, latency = self._note, self.latency_s.add
         for row, session in enumerate(sessions):
-            self.latency_s.add(now - arrivals[row])
-            self._note(session, frames[row], rewards[row], sources[row], first + row, seen_s)
+            latency(now - arrivals[row])
+            note(session, frames[row], rewards[row], sources[row], first + row, seen_s)
         self._count(first, len(frames))
 
     def _reply(
         self,
-        sessions: list[Session],
-        frames: list[Frame],
+        sessions: Sequence[Session],
+        sequences: Sequence[int],
         decision: Decision,
         sources: list[int],
     ) -> None:
@@ -128,9 +123,9 @@ class Batcher:
         """
         discrete, continuous = self._policy.coding.batch_to_wire(decision)
         replies = [
-            encode_action(frame.sequence, choices, values, source, session.settings)
-            for session, frame, choices, values, source in zip(
-                sessions, frames, discrete, continuous, sources, strict=True
+            encode_action(sequence, choices, values, source, session.settings)
+            for session, sequence, choices, values, source in zip(
+                sessions, sequences, discrete, continuous, sources, strict=True
             )
         ]
         for session, reply in zip(sessions, replies, strict=True):
@@ -139,16 +134,14 @@ class Batcher:
             session.settings = None
 
     def _answer_one(self, session: Session, frame: Frame) -> None:
-        """Answer the frame of a lone client: the same steps, without the batch around them."""
+        """Answer a lone frame: the same steps, without the batch around them."""
         arrived = time.perf_counter()
         observation = np.frombuffer(frame.observation, self._dtype)
         reward = sum(frame.rewards)
-        if not -_MOST_REWARD <= reward <= _MOST_REWARD or (
-            self._dtype.kind == "f" and self._not_finite(observation[None], [reward])
-        ):
+        if not self._is_sound(observation, (reward,)):
             self._close(session, frame)
             return
-        previous = self._follow(session, frame)
+        previous = self._follow(session, frame.sequence, frame.flags, frame.executed)
         choice, continuous, source = self._policy.act_one(observation, frame.expert, self.mix)
         index = self._replay.append_one(
             observation,
@@ -180,13 +173,15 @@ class Batcher:
 
     # --- one frame's share ------------------------------------------------------------------
 
-    def _follow(self, session: Session, frame: Frame) -> int:
+    def _follow(
+        self, session: Session, sequence: int, flags: int, executed: Executed | None
+    ) -> int:
         """Find the frame that this one follows, and set right what was really done there."""
         # A gap in the sequence cuts the chain: what happened in between is not known.
-        if frame.flags & START or frame.sequence != session.last_sequence + 1:
+        if flags & START or sequence != session.last_sequence + 1:
             session.last_index = -1
-        if frame.executed is not None and session.last_index >= 0:
-            self._correct(session, frame.executed)
+        if executed is not None and session.last_index >= 0:
+            self._correct(session, executed)
         return session.last_index
 
     def _correct(self, session: Session, done: Executed) -> None:
@@ -226,36 +221,14 @@ class Batcher:
 
     # --- values that cannot be worked with --------------------------------------------------
 
-    def _not_finite(self, observation: npt.NDArray[Any], rewards: list[float]) -> set[int]:
-        """Find the rows with a value that cannot be worked with.
+    def _is_sound(self, observation: npt.NDArray[Any], rewards: Sequence[float]) -> bool:
+        """Say whether every value can be worked with.
 
-        Written so that NaN, which compares false with everything, is one of them.
+        Written so that NaN, which compares false with everything, cannot.
         """
-        bad = {
-            row for row, reward in enumerate(rewards) if not -_MOST_REWARD <= reward <= _MOST_REWARD
-        }
-        if self._dtype.kind == "f":
-            size = np.abs(observation)
-            if not size.max() <= _MOST_VALUE:
-                bad.update(np.flatnonzero(~(size.max(axis=1) <= _MOST_VALUE)).tolist())
-        return bad
-
-    def _refuse(
-        self,
-        bad: set[int],
-        sessions: list[Session],
-        frames: list[Frame],
-        arrivals: list[float],
-    ) -> None:
-        """Close the clients whose values are not finite, and answer the others."""
-        for row, (session, frame) in enumerate(zip(sessions, frames, strict=True)):
-            if row in bad:
-                self._close(session, frame)
-                continue
-            self._sessions.append(session)
-            self._frames.append(frame)
-            self._arrivals.append(arrivals[row])
-        self.flush()
+        return sum(map(abs, rewards)) <= _MOST_REWARD and (
+            self._dtype.kind != "f" or bool(np.abs(observation).max() <= _MOST_VALUE)
+        )
 
     def _close(self, session: Session, frame: Frame) -> None:
         session.close(

@@ -65,12 +65,18 @@ class Protocol:
 
         None for anything else: it is left to ``receive``, which also says what is wrong with it.
         """
-        payload = self._splitter.lone(data)
-        if payload is None or self.state is not State.PLAYING:
+        reader, splitter = self._read_frame, self._splitter
+        if reader is None or self.state is not State.PLAYING or splitter.buffered_bytes:
+            return None
+        frame = reader.usual(data)
+        if frame is not None:
+            return frame
+        payload = splitter.lone(data)
+        if payload is None:
             return None
         try:
             value = wire.unpack(payload)
-            return self._read_frame(value) if type(value) is list else None  # type: ignore[misc]
+            return reader(value) if type(value) is list else None
         except WireError:
             return None
 

@@ -175,6 +175,41 @@ def test_a_preview_of_any_allowed_size_survives_the_wire(
     assert len(data) < 1 << 18
 
 
+@given(
+    st.one_of(st.integers(0, 300), st.integers(65_000, 66_000), st.integers(2**32 - 3, 2**32 + 3)),
+    st.integers(0, 7),
+    st.integers(0, 17),
+    st.sampled_from([0, 1, 2, 31, 32, 70, 16_383, 16_384]),
+    st.floats(allow_nan=False),
+)
+def test_the_usual_form_of_a_frame_means_what_its_bytes_say(
+    sequence: int, flags: int, rewards: int, values: int, reward: float
+) -> None:
+    names = tuple(f"part{number}" for number in range(rewards))
+    reader = wire.FrameReader(
+        Spaces(Observation("float32", (max(1, values),)), SPACES.actions, names)
+    )
+    frame = Frame(sequence, flags, [reward] * rewards, Random(values).randbytes(4 * max(1, values)))
+    data = wire.encode_frame(frame)
+    usual = 256 <= sequence < 2**32 and rewards < 16
+    assert reader.usual(data) == (frame if usual else None)
+    assert reader(wire.unpack(data[4:])) == frame
+
+
+@given(st.integers(0, 38), st.binary(min_size=1, max_size=3))
+def test_a_damaged_frame_is_never_read_as_a_usual_one_that_means_something_else(
+    place: int, damage: bytes
+) -> None:
+    reader = wire.FrameReader(SPACES)
+    data = wire.encode_frame(Frame(70_000, 0, [1.0], bytes(range(8))))
+    broken = data[:place] + damage + data[place + len(damage) :]
+    frame = reader.usual(broken)
+    if frame is not None:  # the damage changed a value, not the form
+        assert wire.encode_frame(frame) == broken
+    assert reader.usual(data[:-1]) is None
+    assert reader.usual(data + data) is None
+
+
 ANYTHING = st.one_of(
     st.none(), st.booleans(), st.integers(-2, 330), st.floats(), st.binary(max_size=40)
 )

@@ -237,6 +237,11 @@ def test_inputs_ram_and_start_can_be_chosen(tmp_path: Path) -> None:
     assert "shape = { 6 }" in text
 
 
+def _children(pid: int) -> list[str]:
+    tasks = Path(f"/proc/{pid}/task").glob("*/children")
+    return [child for task in tasks for child in task.read_text().split()]
+
+
 @needs_mame
 def test_ctrl_c_ends_it_and_its_emulator(tmp_path: Path) -> None:
     command = [sys.executable, str(ROOT / "main.py"), "explore", "mame:a2600", "--cart"]
@@ -251,9 +256,10 @@ def test_ctrl_c_ends_it_and_its_emulator(tmp_path: Path) -> None:
     try:
         assert process.stderr is not None
         assert "exploring" in process.stderr.readline()
-        time.sleep(2)
-        tasks = Path(f"/proc/{process.pid}/task").glob("*/children")
-        children = [child for task in tasks for child in task.read_text().split()]
+        deadline = time.monotonic() + 30
+        while not (children := _children(process.pid)):
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
         assert len(children) == 1
         process.send_signal(signal.SIGINT)
         assert "stopped; nothing was written" in process.communicate(timeout=30)[1]
