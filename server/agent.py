@@ -21,7 +21,7 @@ from server.learn.schedule import Linear
 from server.session import Session
 from server.spaces import Spaces
 from server.stats import RETURN_HISTORY, RETURN_WINDOW, AgentView, Rate
-from server.train.thread import TrainingThread
+from server.train.thread import TrainerState, TrainingThread
 
 _RATE_WINDOW_S = 5.0
 _MIX_FRAMES = 64  # between looks at the schedules
@@ -182,6 +182,11 @@ class Agent:
         }
         self.trainer.set_clients(False)
         self.trainer.start()
+
+    @property
+    def is_training(self) -> bool:
+        """Whether its trainer is at work right now."""
+        return self.trainer.state is TrainerState.TRAINING
 
     def view(self) -> AgentView:
         """Give everything people see of this agent."""

@@ -37,12 +37,14 @@ from server.net.wire import Hello
 from server.run import Run, RunError
 from server.spaces import Spaces
 from server.stats import EventLog, Snapshot
+from server.vigil import Vigil
 
 _STOP_S = 30.0  # for a trainer to finish its sample
 _FIRST_SAVE_S = 30.0  # after the start; the pause doubles until it is save_interval_s
 _PICTURES_S = 1.0  # between two writes of the clients' pictures
 _CLOCKS_S = 1.0  # between looks at silent clients
 _FLEET_S = 0.1  # between looks at the emulators
+_VIGIL_S = 0.1  # between looks at whether the loop should stay awake
 _FORCED = 130  # exit code after a second Ctrl-C
 
 
@@ -161,6 +163,8 @@ class App:
             self._album = Album(self._run.path / album_module.DIRECTORY)
             self._every(_PICTURES_S, self._write_pictures)
         self._every(_FLEET_S, self._tend_fleet)
+        self._vigil = Vigil(call_soon=asyncio.get_running_loop().call_soon, frames=self._answered)
+        self._every(_VIGIL_S, self._keep_vigil)
         self._tasks.append(asyncio.create_task(self._guarded(self._keep_saving())))
         self._tasks.append(asyncio.create_task(self._guarded(self._heartbeat())))
 
@@ -290,6 +294,15 @@ class App:
     async def _tend_fleet(self) -> None:
         for text in self._fleet.tend(self.lobby.silences(time.monotonic())):
             self.events.add(text, "warning")
+
+    async def _keep_vigil(self) -> None:
+        """Stay awake between frames if emulators and trainers leave us a core of our own."""
+        busy = self.lobby.connected + sum(agent.is_training for agent in self.agents.values())
+        self._vigil.look(core_free=busy < _cores())
+
+    def _answered(self) -> int:
+        """Count the frames answered since the start."""
+        return sum(agent.batcher.frames for agent in self.agents.values())
 
     async def _write_pictures(self) -> None:
         """Write what clients showed since the last time; the disk is waited for in a thread."""
@@ -471,6 +484,13 @@ def _described(config: Config) -> dict[str, Any]:
             "numpy": np.__version__,
         },
     }
+
+
+def _cores() -> int:
+    """Give the number of cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def _short(path: Path) -> str:

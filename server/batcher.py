@@ -62,7 +62,7 @@ class Batcher:
             return
         waiting = self._waiting
         if self.players == 1 and not waiting:
-            self._answer_one(session, frame)
+            self._answer_one(session, frame, time.perf_counter())
             return
         session.turn = self._turn
         waiting.append((session, frame, time.perf_counter()))
@@ -78,13 +78,16 @@ class Batcher:
             return
         self._waiting = []
         self._turn += 1
+        if len(waiting) == 1:
+            self._answer_one(*waiting[0])
+            return
         sessions, frames, arrivals = zip(*waiting, strict=True)
         sequences, flags, parts, observations, executed, experts, _ = zip(*frames, strict=True)
         observation = np.frombuffer(b"".join(observations), self._dtype).reshape(len(frames), -1)
         rewards = [sum(part) for part in parts]
         if not self._is_sound(observation, rewards):
-            for session, frame, _ in waiting:  # each for itself: who is at fault is closed
-                self._answer_one(session, frame)
+            for alone in waiting:  # who is at fault is closed, the others are answered
+                self._answer_one(*alone)
             return
         previous = list(map(self._follow, sessions, sequences, flags, executed))
         decision = self._policy.act(observation, experts if any(experts) else None, self.mix)
@@ -133,9 +136,8 @@ class Batcher:
             session.last_reply = reply
             session.settings = None
 
-    def _answer_one(self, session: Session, frame: Frame) -> None:
+    def _answer_one(self, session: Session, frame: Frame, arrived: float) -> None:
         """Answer a lone frame: the same steps, without the batch around them."""
-        arrived = time.perf_counter()
         observation = np.frombuffer(frame.observation, self._dtype)
         reward = sum(frame.rewards)
         if not self._is_sound(observation, (reward,)):
