@@ -39,7 +39,7 @@ def test_it_stays_awake_from_frame_to_frame_and_sleeps_when_none_comes() -> None
         loop.turn(after_s=0.003)
         assert loop.vigil.awake
         assert len(loop.due) == 1  # a look while it is awake does not wake it twice
-    loop.turn(after_s=0.003)
+    loop.turn(after_s=0.005)
     assert not loop.vigil.awake
     assert not loop.due
     loop.vigil.look(core_free=True)
