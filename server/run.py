@@ -74,9 +74,14 @@ class Run:
             self.agent_directory(agent) / "agent.json", {"game": game, **spaces.to_plain()}
         )
 
-    def write_settings(self, settings: dict[str, Any]) -> None:
-        """Keep the full settings and versions beside the results."""
+    def note_start(self, settings: dict[str, Any]) -> None:
+        """Keep the full settings and versions beside the results, and those of every start.
+
+        ``settings.json`` is the newest start, ``starts.jsonl`` all of them, one a line.
+        """
         self._write_json(self.path / "settings.json", settings)
+        with (self.path / "starts.jsonl").open("a", encoding="utf-8") as file:
+            file.write(json.dumps(settings) + "\n")
 
     def _write_json(self, path: Path, value: dict[str, Any]) -> None:
         temporary = path.with_suffix(".new")

@@ -5,10 +5,11 @@ docs/metrics.md defines every figure here.
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from array import array
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -46,6 +47,44 @@ class ClientView:
 
 
 @dataclass(frozen=True, slots=True)
+class Score:
+    """What an evaluation found: greedy episodes with the same weights throughout."""
+
+    episodes: int
+    mean: float
+    median: float
+    low_quartile: float
+    high_quartile: float
+    lowest: float
+    highest: float
+    distinct: int  # episodes that differ in return or length
+    frames: int  # of the agent, when the weights were copied
+    steps: int  # of the learner, likewise
+
+    def to_plain(self) -> dict[str, Any]:
+        """Give it as JSON has it."""
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def of(cls, results: Sequence[tuple[float, int]], *, frames: int, steps: int) -> Score:
+        """Sum up the return and the length of each episode; there must be one."""
+        returns = [value for value, _ in results]
+        low, median, high = (float(value) for value in np.percentile(returns, (25, 50, 75)))
+        return cls(
+            episodes=len(returns),
+            mean=sum(returns) / len(returns),
+            median=median,
+            low_quartile=low,
+            high_quartile=high,
+            lowest=min(returns),
+            highest=max(returns),
+            distinct=len(set(results)),
+            frames=frames,
+            steps=steps,
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class AgentView:
     """One agent: what it collected, what it learned, how it plays."""
 
@@ -78,11 +117,17 @@ class AgentView:
     latency_p99_ms: float | None
     weights_age_s: float | None
     weights_version: int
-    episodes: int
+    episodes: int  # that the agent played alone; guided ones are counted apart
     return_last: float | None
     return_mean: float | None  # of the last RETURN_WINDOW episodes
     return_best: float | None  # best mean so far of a full window
     returns: tuple[float, ...] = ()  # the last episodes, oldest first
+    guided_episodes: int = 0  # in which an expert, a human or the script played too
+    guided_return_mean: float | None = None
+    agreement: float | None = None  # of the network with the expert's proposals
+    evaluation: Score | None = None  # the newest
+    evaluation_best: Score | None = None  # of the weights that are kept as the best
+    evaluating: int | None = None  # episodes finished of the evaluation under way
 
 
 @dataclass(frozen=True, slots=True)
