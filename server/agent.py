@@ -21,7 +21,7 @@ from server.learn.replay import Replay
 from server.learn.schedule import Linear
 from server.session import Session
 from server.spaces import Spaces
-from server.stats import RETURN_HISTORY, RETURN_WINDOW, AgentView, Rate, Score
+from server.stats import RETURN_HISTORY, RETURN_WINDOW, AgentView, Rate, Score, Share
 from server.train.thread import TrainingThread
 
 _RATE_WINDOW_S = 5.0
@@ -93,6 +93,7 @@ class Agent:
         self._guided_returns: deque[float] = deque(maxlen=RETURN_WINDOW)
         self._guided_episodes = 0
         self._rates: dict[str, Rate] = {}
+        self._agreement = Share(_RATE_WINDOW_S)
         self.evaluation: Score | None = None  # what the examiner found, newest
         self.evaluation_best: Score | None = None
         self.evaluating: int | None = None  # episodes so far of an evaluation under way
@@ -199,8 +200,6 @@ class Agent:
             "steps": Rate(_RATE_WINDOW_S, report.steps),
             "samples": Rate(_RATE_WINDOW_S, report.samples),
             "transitions": Rate(_RATE_WINDOW_S, report.transitions),
-            "compared": Rate(_RATE_WINDOW_S),
-            "agreed": Rate(_RATE_WINDOW_S),
         }
         self.trainer.set_clients(False)
         self.trainer.start()
@@ -215,8 +214,6 @@ class Agent:
             "steps": self._rates["steps"].update(report.steps),
             "samples": self._rates["samples"].update(report.samples),
             "transitions": self._rates["transitions"].update(report.transitions),
-            "compared": self._rates["compared"].update(self._policy.compared),
-            "agreed": self._rates["agreed"].update(self._policy.agreed),
         }
         latency = self.batcher.latency_s.percentiles(50, 99)
         returns = tuple(self._returns)
@@ -258,7 +255,7 @@ class Agent:
             returns=returns,
             guided_episodes=self._guided_episodes,
             guided_return_mean=_mean(self._guided_returns),
-            agreement=rate["agreed"] / rate["compared"] if rate["compared"] else None,
+            agreement=self._agreement.update(self._policy.agreed, self._policy.compared),
             evaluation=self.evaluation,
             evaluation_best=self.evaluation_best,
             evaluating=self.evaluating,

@@ -6,6 +6,7 @@ Nothing is stored: no frame reaches a replay, a learner or the figures of traini
 from __future__ import annotations
 
 import time
+import zlib
 from collections import deque
 from collections.abc import Callable
 from typing import Any
@@ -18,7 +19,7 @@ from server.learn.policy import Coding, Mix, Policy
 from server.net.listener import Connection
 from server.net.wire import ENDED, START, Bye, Error, Frame, Hello, Welcome, encode_action
 from server.spaces import Spaces
-from server.stats import Score
+from server.stats import Result, Score
 
 SEED = 2_000_000_000  # of the first episode, and far from those that training plays
 _GREEDY = Mix()
@@ -40,7 +41,7 @@ class Evaluation:
         on_episode: Callable[[Evaluation], None],
         on_end: Callable[[Evaluation, str], None],
     ) -> None:
-        self.results: list[tuple[float, int]] = []  # return and frames of each finished episode
+        self.results: list[Result] = []  # of the finished episodes
         self.seen_s = time.monotonic()  # when it was last heard
         self._spaces, self._shape = spaces, shape
         self._weights = weights
@@ -57,7 +58,7 @@ class Evaluation:
         self._connection: Connection | None = None
         self._sequence = -1
         self._reply = b""
-        self._return, self._length = 0.0, 0
+        self._return, self._length, self._digest = 0.0, 0, 0
 
     @property
     def complete(self) -> bool:
@@ -105,7 +106,7 @@ class Evaluation:
         self._sequence = frame.sequence
         self._reply = encode_action(frame.sequence, discrete, values, source)
         self._connection.write(self._reply)
-        self._note(frame.flags, reward)
+        self._note(frame, reward)
 
     def _stacked(self, observation: npt.NDArray[Any], start: bool) -> npt.NDArray[Any]:
         """Give what the network sees: the newest frames; before them the first, again and again."""
@@ -117,15 +118,16 @@ class Evaluation:
             self._stack.append(observation)
         return np.concatenate(self._stack)
 
-    def _note(self, flags: int, reward: float) -> None:
+    def _note(self, frame: Frame, reward: float) -> None:
         """Keep what the frame earned, as everywhere: that of a start frame belongs to no action."""
-        if flags & START:
-            self._return, self._length = 0.0, 0
+        if frame.flags & START:
+            self._return, self._length, self._digest = 0.0, 0, 0
         else:
             self._return += reward
         self._length += 1
-        if flags & ENDED and not self.complete:
-            self.results.append((self._return, self._length))
+        self._digest = zlib.crc32(frame.observation, self._digest)
+        if frame.flags & ENDED and not self.complete:
+            self.results.append(Result(self._return, self._length, self._digest))
             self._on_episode(self)
             if self.complete:
                 self.end("the evaluation is complete")

@@ -25,6 +25,7 @@ from server.net.wire import Hello, Welcome
 from server.stats import EventLog, Score
 
 _MOST = 8  # evaluations at once, those that people start included
+_NICENESS = 19
 _END_S = 3.0  # for an emulator to end by itself
 
 
@@ -189,7 +190,7 @@ class Examiner:
         agent.evaluation = score
         self._on_score(agent.name, score, scheduled, best)
         self._events.add(
-            f"agent {agent.name} evaluated: {describe(score)}{'; the best so far' if best else ''}"
+            f"agent {agent.name} evaluated: {_describe(score)}{'; the best so far' if best else ''}"
         )
 
     def _keep(self, agent: Agent, evaluation: Evaluation, score: Score) -> None:
@@ -222,6 +223,7 @@ class Examiner:
             self._events.add(f"no evaluation of agent {turn.agent.name}: {problem}", "warning")
         if problem or turn.over:
             self._turn = None
+            self._due_s[turn.agent.name] = now + self._interval_s  # a long one earns a long rest
             if turn.evaluation is None or problem:
                 turn.emulator.signal(signal.SIGKILL)
             await asyncio.to_thread(turn.emulator.end, _END_S)
@@ -259,7 +261,9 @@ class Examiner:
             self._token,
             exam=Exam(agent.name, self._episodes, sticky),
         )
-        emulator = Emulator(replace(launch, count=1, show=False, throttle=False), seat)
+        # Behind those who train: an agent that never misses may play for half an hour.
+        quiet = replace(launch, count=1, show=False, throttle=False, niceness=_NICENESS)
+        emulator = Emulator(quiet, seat)
         self._turn = _Turn(agent, emulator, now)
         emulator.start(now)
 
@@ -301,7 +305,7 @@ class Examiner:
             await asyncio.to_thread(self._turn.emulator.end, _END_S)
 
 
-def describe(score: Score) -> str:
+def _describe(score: Score) -> str:
     """Say what an evaluation found, in one line."""
     return (
         f"mean {score.mean:.5g} (median {score.median:.5g}, {score.lowest:.5g} to "

@@ -57,16 +57,7 @@ class Run:
 
     def agents(self) -> dict[str, tuple[str, Spaces]]:
         """Give the game and spaces of every agent that the run has."""
-        found = {}
-        for file in sorted(self.path.glob("agents/*/agent.json")):
-            try:
-                plain = json.loads(file.read_text(encoding="utf-8"))
-                found[file.parent.name] = (check_name("game", plain["game"]), from_plain(plain))
-            except (OSError, ValueError, KeyError, TypeError) as error:
-                raise RunError(
-                    f"{file} is damaged ({error}); use --fresh or another --run"
-                ) from error
-        return found
+        return agents_of(self.path)
 
     def write_agent(self, agent: str, game: str, spaces: Spaces) -> None:
         """Note what an agent plays, so that a resume finds it before any client says Hello."""
@@ -90,6 +81,18 @@ class Run:
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)
+
+
+def agents_of(path: Path) -> dict[str, tuple[str, Spaces]]:
+    """Give the game and spaces of every agent of a run, open or not."""
+    found = {}
+    for file in sorted(path.glob("agents/*/agent.json")):
+        try:
+            plain = json.loads(file.read_text(encoding="utf-8"))
+            found[file.parent.name] = (check_name("game", plain["game"]), from_plain(plain))
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise RunError(f"{file} is damaged ({error}); use --fresh or another --run") from error
+    return found
 
 
 def _locked(path: Path) -> IO[str]:

@@ -11,7 +11,7 @@ from array import array
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -46,6 +46,14 @@ class ClientView:
     info: dict[str, Any] = field(default_factory=dict)
 
 
+class Result(NamedTuple):
+    """One episode of an evaluation."""
+
+    total: float  # its return
+    frames: int
+    digest: int  # of all that was seen: the same for the same episode only
+
+
 @dataclass(frozen=True, slots=True)
 class Score:
     """What an evaluation found: greedy episodes with the same weights throughout."""
@@ -57,7 +65,7 @@ class Score:
     high_quartile: float
     lowest: float
     highest: float
-    distinct: int  # episodes that differ in return or length
+    distinct: int  # episodes that are not one of the others over again
     frames: int  # of the agent, when the weights were copied
     steps: int  # of the learner, likewise
 
@@ -66,9 +74,9 @@ class Score:
         return dataclasses.asdict(self)
 
     @classmethod
-    def of(cls, results: Sequence[tuple[float, int]], *, frames: int, steps: int) -> Score:
-        """Sum up the return and the length of each episode; there must be one."""
-        returns = [value for value, _ in results]
+    def of(cls, results: Sequence[Result], *, frames: int, steps: int) -> Score:
+        """Sum up some episodes; there must be one."""
+        returns = [result.total for result in results]
         low, median, high = (float(value) for value in np.percentile(returns, (25, 50, 75)))
         return cls(
             episodes=len(returns),
@@ -170,6 +178,25 @@ class Rate:
             self._points.popleft()
         then, before = self._points[0]
         return (count - before) / (now - then) if now > then else 0.0
+
+
+class Share:
+    """How much one counter grows with another, over a real window of time."""
+
+    def __init__(self, window_s: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._window_s = window_s
+        self._clock = clock
+        self._points: deque[tuple[float, int, int]] = deque([(clock(), 0, 0)])
+
+    def update(self, part: int, whole: int) -> float | None:
+        """Note both counters now, and give their growth divided; None if nothing grew."""
+        now = self._clock()
+        self._points.append((now, part, whole))
+        while len(self._points) > 2 and self._points[1][0] <= now - self._window_s:
+            self._points.popleft()
+        _, part_before, whole_before = self._points[0]
+        grown = whole - whole_before
+        return (part - part_before) / grown if grown else None
 
 
 class Recent:
