@@ -331,7 +331,7 @@ class Evaluation:
         high=86400 * 7,
     )
     eval_episodes: int = setting(
-        5, "Episodes of one evaluation.", unit="episodes", low=1, high=10_000
+        4, "Episodes of one evaluation.", unit="episodes", low=1, high=10_000
     )
     eval_sticky: float = setting(
         0.0,

@@ -451,7 +451,7 @@ class App:
 def serve(config: Config, *, token: str) -> int:
     """Run the server until it ends; give the process's exit code."""
     prepare_process(config)
-    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+    with asyncio.Runner(loop_factory=loop_factory()) as runner:
         try:
             return runner.run(_run(config, token))
         except STARTUP_ERRORS as error:
@@ -469,7 +469,7 @@ async def _run(config: Config, token: str) -> int:
     return await App(config, token=token).run()
 
 
-def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
     """Give uvloop's factory where it is installed, asyncio's own elsewhere."""
     try:
         import uvloop

@@ -51,7 +51,7 @@ class Result(NamedTuple):
 
     total: float  # its return
     frames: int
-    digest: int  # of all that was seen: the same for the same episode only
+    digest: int  # of what was seen from its first reward on: the same if it is the same again
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +86,7 @@ class Score:
             high_quartile=high,
             lowest=min(returns),
             highest=max(returns),
-            distinct=len(set(results)),
+            distinct=len({(result.total, result.digest) for result in results}),
             frames=frames,
             steps=steps,
         )

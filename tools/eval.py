@@ -106,6 +106,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Evaluate an agent and print what was found; give the exit code."""
+    from server.app import loop_factory
     from server.evaluation import SEED
     from server.learn.checkpoint import CheckpointError
     from tools import subject as subjects
@@ -124,7 +125,8 @@ def run(options: argparse.Namespace) -> int:
         seed = SEED if options.seed is None else options.seed
         emulators.command(launch.emulator, launch.game, Seat("check", "", seed, Path(), exam=exam))
         _announce(subject, launch, exam, seed)
-        evaluation = asyncio.run(_evaluate(subject, launch, exam, seed))
+        with asyncio.Runner(loop_factory=loop_factory()) as runner:
+            evaluation = runner.run(_evaluate(subject, launch, exam, seed))
         _tell(evaluation.score(), exam)
         path = options.json or _free_file(subject)
         _write(path, _plain(options.run, subject, launch, exam, seed, evaluation))
