@@ -328,9 +328,8 @@ class App:
 
     def _launch_for(self, agent: str) -> Launch | None:
         """Give how an emulator of ours that plays for this agent was started."""
-        clients = [s.hello.client for s in self.lobby.sessions if s.hello.agent == agent]
-        found = (self._fleet.launch_of(client) for client in clients)
-        return next((launch for launch in found if launch is not None), None)
+        clients = {s.hello.client for s in self.lobby.sessions if s.hello.agent == agent}
+        return self._fleet.launch_of(clients)
 
     def _scored(self, agent: str, score: Score, scheduled: bool, best: bool) -> None:
         self._curves.evaluation(agent, score, scheduled=scheduled, best=best)

@@ -9,7 +9,7 @@ import socket
 import subprocess
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -273,9 +273,9 @@ class Fleet:
                 )
                 self._emulators.append(Emulator(launch, seat))
 
-    def launch_of(self, name: str) -> Launch | None:
-        """Give what the emulator of that name was started as, if it is one of ours."""
-        return next((e.launch for e in self._emulators if e.seat.name == name), None)
+    def launch_of(self, names: Collection[str]) -> Launch | None:
+        """Give what the first of our emulators with one of these names was started as."""
+        return next((e.launch for e in self._emulators if e.seat.name in names), None)
 
     def tend(self, silences: Mapping[str, float] | None = None) -> list[str]:
         """Start who is due, notice who fell, end who hangs; give what a person should know.

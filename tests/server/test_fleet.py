@@ -103,6 +103,13 @@ def test_a_rom_that_is_not_there_is_named(tmp_path: Path) -> None:
     assert emulators._rom("pong2600", "ale:pong").stat().st_size == 2048
 
 
+def test_what_an_emulator_was_started_as_is_known_by_its_name(tmp_path: Path) -> None:
+    fleet = Fleet([parse("ale:pong=2"), parse("gym:CartPole-v1")], seed=1)
+    fleet.seat("127.0.0.1:9", "", tmp_path)
+    assert fleet.launch_of({"gym-CartPole-v1-1", "ale-pong-2"}) == Launch("ale", "pong", 2)
+    assert fleet.launch_of({"somebody"}) is None
+
+
 def test_who_plays_for_an_evaluation_is_told_so(tmp_path: Path) -> None:
     exam = Exam("mine", 7, sticky=0.25, observation="ram", frame_skip=3)
     told = emulators.command("ale", "pong", replace(seat(tmp_path), exam=exam)).arguments
