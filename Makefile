@@ -12,7 +12,7 @@ ARGS ?=
 PIP_ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help install run emulate mame fceux games test check lint format docs screenshot bench clean
+.PHONY: help install run emulate mame fceux eval games test check lint format docs screenshot bench clean
 
 help: ## list the targets
 	@echo "Coinop: train agents on games that run in emulators"
@@ -39,6 +39,9 @@ mame: GAME := pong2600
 fceux: emulate ## the same with FCEUX, playing GAME (catch)
 fceux: EMULATOR := fceux
 fceux: GAME := catch
+
+eval: $(VENV)/.installed ## evaluate the agent of run GAME (pong): 20 greedy episodes
+	@$(BIN)/python main.py eval --run $(GAME) $(ARGS)
 
 games: $(VENV)/.installed ## list the games, the emulators they run under, and what is missing
 	@$(BIN)/python main.py games

@@ -96,6 +96,9 @@ class Run:
     save_interval_s: float = setting(
         300.0, "Time between checkpoints.", unit="s", low=1, high=86400
     )
+    curve_interval_s: float = setting(
+        10.0, "Time between points of the learning curves.", unit="s", low=0.1, high=86400
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -317,6 +320,30 @@ class Trainer:
 
 
 @dataclass(frozen=True, slots=True)
+class Evaluation:
+    """How agents are evaluated while they train: greedy episodes that nobody learns from."""
+
+    eval_interval_s: float = setting(
+        300.0,
+        "Time between evaluations of an agent, by an emulator of its own; 0 for none.",
+        unit="s",
+        low=0,
+        high=86400 * 7,
+    )
+    eval_episodes: int = setting(
+        4, "Episodes of one evaluation.", unit="episodes", low=1, high=10_000
+    )
+    eval_sticky: float = setting(
+        0.0,
+        "Share of an Atari game's frames in which an evaluation repeats the last action instead "
+        "of the one asked for; 0.25 is usual.",
+        unit="share",
+        low=0,
+        high=0.99,
+    )
+
+
+@dataclass(frozen=True, slots=True)
 class Emulators:
     """Emulators that the server starts itself, and how it keeps them."""
 
@@ -397,6 +424,7 @@ class Config:
     network: Network = field(default_factory=Network)
     learner: Learner = field(default_factory=Learner)
     trainer: Trainer = field(default_factory=Trainer)
+    evaluation: Evaluation = field(default_factory=Evaluation)
     emulators: Emulators = field(default_factory=Emulators)
     console: Console = field(default_factory=Console)
     fleet: tuple[FleetEntry, ...] = ()
@@ -410,6 +438,7 @@ SECTIONS: dict[str, type[Any]] = {
     "network": Network,
     "learner": Learner,
     "trainer": Trainer,
+    "evaluation": Evaluation,
     "emulators": Emulators,
     "console": Console,
 }

@@ -35,6 +35,7 @@ TOOLS: dict[str, str] = {
     "emulate": "start emulators for a server that runs already, here or elsewhere",
     "explore": "find out what an unknown game's RAM means, and write a first game file",
     "rehearse": "try a game file with random actions, without a server",
+    "eval": "evaluate a run's agent: greedy episodes with fixed seeds",
     "snapshot": "save pictures of the clients' screens (--preview-every)",
 }
 

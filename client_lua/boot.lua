@@ -7,6 +7,7 @@
 --   COINOP_TOKEN    the server's secret               COINOP_SEED   of the machine's dice
 --   COINOP_ONCE     1: end with the server, instead of waiting for another one
 --   COINOP_WAIT     1: wait for the server while it is away, instead of playing on
+--   COINOP_EVALUATE  1: have the agent evaluated: greedy answers, and nothing is stored
 --   COINOP_FRAME_SKIP  emulator frames per decision, instead of the game's own number
 --   COINOP_FRAMES   for tests: leave after this many frames of the emulator
 --   COINOP_REHEARSE  1: play with random actions instead of a server's (see rehearsal.lua)
@@ -159,6 +160,7 @@ local function new_session(adapter)
   local game, wire, player = load_game(), M.load("wire"), M.load("player")
   local name = M.setting("NAME", adapter.emulator)
   local hello = player.hello(game, name, VERSION, M.setting("AGENT", ""), M.setting("TOKEN", ""))
+  hello.evaluate = M.setting("EVALUATE") == "1"
   local machine, link = new_machine(adapter, game), new_link(adapter, game, hello, wire)
   M.say("playing " .. game.name .. " over " .. link.transport.name)
   local session = setmetatable({ limit = number("FRAMES", "0"), code = nil }, Session)

@@ -266,7 +266,8 @@ function M.hello(hello)
   local observation = "\130"
     .. text("dtype") .. text(hello.observation.dtype)
     .. text("shape") .. array(hello.observation.shape, integer)
-  return framed("\138"
+  local evaluate = hello.evaluate and text("evaluate") .. boolean(true) or ""
+  return framed(char(138 + (hello.evaluate and 1 or 0))
     .. text("type") .. text("hello")
     .. text("version") .. integer(M.VERSION)
     .. text("client") .. array({ hello.client, hello.client_version }, text)
@@ -276,7 +277,8 @@ function M.hello(hello)
     .. text("actions") .. actions
     .. text("rewards") .. array(hello.rewards, text)
     .. text("token") .. text(hello.token or "")
-    .. text("resume") .. text(hello.resume or ""))
+    .. text("resume") .. text(hello.resume or "")
+    .. evaluate)
 end
 
 --- Give the bytes of a Frame: sequence, flags, rewards, observation (a string), and optionally

@@ -41,6 +41,8 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     if options.env and options.observation:
         parser.error("--observation goes with --ale: an environment has one view only")
+    if options.env and options.sticky:
+        parser.error("--sticky goes with --ale: an environment has dice of its own")
     # Several BLAS threads per client fight for the cores; must be set before numpy is loaded.
     for library in ("OMP", "OPENBLAS", "MKL"):
         os.environ[f"{library}_NUM_THREADS"] = "1"
@@ -77,7 +79,15 @@ def _play(options: argparse.Namespace) -> int:
         game,
         host=host,
         port=port,
-        hello=Hello(client, VERSION, check_name("game", title), agent, game.spaces, token),
+        hello=Hello(
+            client,
+            VERSION,
+            check_name("game", title),
+            agent,
+            game.spaces,
+            token,
+            evaluate=options.evaluate,
+        ),
         seed=seed,
         episodes=options.episodes,
         once=options.once,
@@ -100,6 +110,7 @@ def _game(options: argparse.Namespace, seed: int) -> Game:
             frame_skip=options.frame_skip or 4,
             seed=seed,
             render=options.render,
+            repeat_action_probability=options.sticky,
         )
     from client_py.gym import GymGame
 
@@ -178,6 +189,19 @@ def _parser() -> argparse.ArgumentParser:
         default=0,
         help="stop after so many; 0 = never (default: %(default)s)",
     )
+    add(
+        "--evaluate",
+        action="store_true",
+        help="have the agent evaluated: it plays its best, and nothing is learned from it",
+    )
+    add(
+        "--sticky",
+        metavar="P",
+        type=_share,
+        default=0.0,
+        help="share of an Atari game's frames in which the last action is repeated, whatever was "
+        "asked for; 0.25 is usual (default: %(default)s)",
+    )
     add("--render", action="store_true", help="show the game in a window")
     add("--throttle", action="store_true", help="play at the speed of the real machine")
     add("--name", default="client_py", help="what the server calls it (default: %(default)s)")
@@ -210,6 +234,16 @@ def _positive(text: str) -> int:
     if number == 0:
         raise argparse.ArgumentTypeError("0 frames are no action: use 1 or more")
     return number
+
+
+def _share(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value < 1:  # at 1 no action would ever get through
+        raise argparse.ArgumentTypeError(f"{text!r} is not a share from 0 to below 1")
+    return value
 
 
 def _file(text: str) -> Path:

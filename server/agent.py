@@ -5,22 +5,23 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
 
 from server.batcher import Batcher
 from server.controls import Controls
+from server.curves import Place
 from server.learn import checkpoint as checkpoints
 from server.learn.checkpoint import Checkpoint
 from server.learn.learner import Learner
-from server.learn.network import Shape
+from server.learn.network import Shape, Weights
 from server.learn.policy import Mix, Policy
 from server.learn.replay import Replay
 from server.learn.schedule import Linear
 from server.session import Session
 from server.spaces import Spaces
-from server.stats import RETURN_HISTORY, RETURN_WINDOW, AgentView, Rate
+from server.stats import RETURN_HISTORY, RETURN_WINDOW, AgentView, Rate, Score, Share
 from server.train.thread import TrainerState, TrainingThread
 
 _RATE_WINDOW_S = 5.0
@@ -62,8 +63,8 @@ class Agent:
         self.spaces = spaces
         self.learner = learner
         self.replay = replay
-        self._shape = shape
-        self._directory = directory
+        self.shape = shape
+        self.directory = directory
         self._policy = policy
         self._schedules = schedules
         self.controls = controls
@@ -89,12 +90,27 @@ class Agent:
         self._returns: deque[float] = deque(maxlen=RETURN_HISTORY)
         self._episodes = 0
         self._best: float | None = None
+        self._guided_returns: deque[float] = deque(maxlen=RETURN_WINDOW)
+        self._guided_episodes = 0
         self._rates: dict[str, Rate] = {}
+        self._agreement = Share(_RATE_WINDOW_S)
+        self.evaluation: Score | None = None  # what the examiner found, newest
+        self.evaluation_best: Score | None = None
+        self.evaluating: int | None = None  # episodes so far of an evaluation under way
 
     @property
     def frames(self) -> int:
         """Number of frames this agent has ever collected."""
         return self._frames_before + self.replay.head
+
+    @property
+    def weights(self) -> Weights | None:
+        """The weights that play; None before the start."""
+        return self._policy.weights
+
+    def place(self) -> Place:
+        """Say where the agent is on its learning curve."""
+        return Place(self.name, self.frames, self.learner.report.steps)
 
     def _on_appended(self, head: int) -> None:
         """Follow the frames: the schedules now and then, the trainer at once."""
@@ -150,15 +166,17 @@ class Agent:
                 "agent": self.name,
                 "game": self.game,
                 "spaces": self.spaces.to_plain(),
-                "shape": self._shape.to_plain(),
+                "shape": self.shape.to_plain(),
                 "learner": state["counters"],
                 "frames": self.frames,
                 "episodes": self._episodes,
                 "returns": list(self._returns),
                 "return_best": self._best,
+                "guided_episodes": self._guided_episodes,
+                "guided_returns": list(self._guided_returns),
             },
         )
-        await asyncio.to_thread(checkpoints.save, self._directory, checkpoint)
+        await asyncio.to_thread(checkpoints.save, self.directory, checkpoint)
 
     def restore(self, checkpoint: Checkpoint) -> None:
         """Go on from a checkpoint; before the trainer starts."""
@@ -168,6 +186,9 @@ class Agent:
         self._episodes = plain["episodes"]
         self._returns.extend(plain["returns"])
         self._best = plain["return_best"]
+        # A checkpoint of before they were told apart has none of these.
+        self._guided_episodes = plain.get("guided_episodes", 0)
+        self._guided_returns.extend(plain.get("guided_returns", ()))
 
     def start(self) -> None:
         """Load the first weights into play and start the trainer."""
@@ -237,9 +258,19 @@ class Agent:
             return_mean=self._mean_return(),
             return_best=self._best,
             returns=returns,
+            guided_episodes=self._guided_episodes,
+            guided_return_mean=_mean(self._guided_returns),
+            agreement=self._agreement.update(self._policy.agreed, self._policy.compared),
+            evaluation=self.evaluation,
+            evaluation_best=self.evaluation_best,
+            evaluating=self.evaluating,
         )
 
     def _on_episode(self, session: Session, episode_return: float) -> None:
+        if session.guided:  # how well somebody else played says nothing of the agent
+            self._guided_episodes += 1
+            self._guided_returns.append(episode_return)
+            return
         self._episodes += 1
         self._returns.append(episode_return)
         mean = self._mean_return()
@@ -247,5 +278,8 @@ class Agent:
             self._best = mean if self._best is None else max(self._best, mean)
 
     def _mean_return(self) -> float | None:
-        last = list(self._returns)[-RETURN_WINDOW:]
-        return sum(last) / len(last) if last else None
+        return _mean(list(self._returns)[-RETURN_WINDOW:])
+
+
+def _mean(values: Collection[float]) -> float | None:
+    return sum(values) / len(values) if values else None

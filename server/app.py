@@ -7,7 +7,6 @@ import contextlib
 import dataclasses
 import gc
 import os
-import platform
 import signal
 import sys
 import time
@@ -15,19 +14,20 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
 from config import Config, client_settings
 from server import album as album_module
 from server import controls as controls_module
 from server import fleet as fleet_module
-from server import nursery
+from server import nursery, versions
 from server.agent import Agent
 from server.album import Album
 from server.console.terminal import Terminal
 from server.controls import Command, Controls
+from server.curves import Curves
 from server.emulators import LaunchError
+from server.examiner import Examiner
 from server.fleet import Fleet, Launch
 from server.learn.checkpoint import CheckpointError
 from server.learn.replay import ReplayError
@@ -36,7 +36,7 @@ from server.net.listener import Listener, ListenError, is_loopback
 from server.net.wire import Hello
 from server.run import Run, RunError
 from server.spaces import Spaces
-from server.stats import EventLog, Snapshot
+from server.stats import EventLog, Score, Snapshot
 from server.vigil import Vigil
 
 _STOP_S = 30.0  # for a trainer to finish its sample
@@ -45,6 +45,7 @@ _PICTURES_S = 1.0  # between two writes of the clients' pictures
 _CLOCKS_S = 1.0  # between looks at silent clients
 _FLEET_S = 0.1  # between looks at the emulators
 _VIGIL_S = 0.1  # between looks at whether the loop should stay awake
+_EXAMS_S = 0.5  # between looks at evaluations
 _FORCED = 130  # exit code after a second Ctrl-C
 
 
@@ -89,6 +90,17 @@ class App:
             status_interval_s=config.console.status_interval_s,
         )
         self.agents: dict[str, Agent] = {}
+        self._examiner = Examiner(
+            agents=self.agents,
+            interval_s=config.evaluation.eval_interval_s,
+            episodes=config.evaluation.eval_episodes,
+            sticky=config.evaluation.eval_sticky,
+            stall_s=config.emulators.stall_s,
+            device=config.network.device,
+            find_launch=self._launch_for,
+            on_score=self._scored,
+            events=self.events,
+        )
         self.lobby = Lobby(
             find_agent=self._find_agent,
             token=token,
@@ -99,6 +111,7 @@ class App:
             client_settings=_client_settings(config),
             clock=time.monotonic,
             events=self.events,
+            examine=self._examiner.admit,
         )
         self.listener = Listener(
             desk=self.lobby,
@@ -120,6 +133,7 @@ class App:
                     await self._stop.wait()
                     await self.shutdown()
             finally:
+                self._examiner.stop()
                 self._fleet.stop()
         for failure in self._failures:
             _complain(failure)
@@ -142,11 +156,19 @@ class App:
         self._run = Run.open(Path(config.run.runs_dir), config.run.run, fresh=config.run.fresh)
         if self._run.kept_as is not None:
             self.events.add(f"starting over; the old run is kept as {_short(self._run.kept_as)}")
-        self._run.write_settings(_described(config))
+        self._run.note_start(versions.described(config))
+        loop = asyncio.get_running_loop()
+        self._curves = Curves(
+            self._run.path,
+            places=lambda: [agent.place() for agent in self.agents.values()],
+            on_problem=lambda text: _from_thread(loop, self.events.add, text, "warning"),
+        )
+        self._curves.start()
         for name, (game, spaces) in self._run.agents().items():
             self.agents[name] = self._make_agent(name, game, spaces)
         for agent in self.agents.values():
             agent.start()
+            self._curves.started(agent.place(), config.run.seed)
         self.events.add(f"listening on {self.listener.address}, run {config.run.run}")
         if not self._fleet.size:
             commands = " or ".join(self._connect_hints())
@@ -154,6 +176,7 @@ class App:
         played = sum(agent.frames for agent in self.agents.values())
         homes = self._run.path / "emulators"
         self._fleet.seat(self.listener.address, self._token, homes, played)
+        self._examiner.seat(fleet_module.reachable(self.listener.address), self._token, homes)
         # What exists now stays: a full collection over torch's 170,000 objects would stop every
         # thread for over a tenth of a second (docs/architecture.md).
         gc.collect()
@@ -165,24 +188,30 @@ class App:
         self._every(_FLEET_S, self._tend_fleet)
         self._vigil = Vigil(call_soon=asyncio.get_running_loop().call_soon, frames=self._answered)
         self._every(_VIGIL_S, self._keep_vigil)
+        self._every(_EXAMS_S, self._examiner.tend)
+        self._every(config.run.curve_interval_s, self._draw_curves)
         self._tasks.append(asyncio.create_task(self._guarded(self._keep_saving())))
         self._tasks.append(asyncio.create_task(self._guarded(self._heartbeat())))
 
     async def shutdown(self) -> None:
         """Stop accepting, say Bye, let the trainers finish, save, let go of the run."""
         self.listener.stop_accepting()
+        self._examiner.stop()
         async with self._saving:  # a save under way must not meet the last one
             for task in self._tasks:
                 task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self.listener.close("the server is shutting down")
         await asyncio.to_thread(self._fleet.stop)
+        await self._examiner.finish()
         for name, agent in list(self.agents.items()):
             if not await asyncio.to_thread(agent.trainer.stop, _STOP_S):
                 self._failures.append(f"the trainer of agent {name} hangs; it is not saved")
                 del self.agents[name]
         if not await self.save():
             self._failures.append("the last save failed; the checkpoint before it is kept")
+        await self._draw_curves()
+        await asyncio.to_thread(self._curves.close)
         self._run.close()
 
     def request_stop(self, reason: str) -> None:
@@ -270,6 +299,8 @@ class App:
         )
         for agent in self.agents.values():
             agent.set_controls(self._controls)
+        for name, (old, new) in controls_module.changes(before, self._controls).items():
+            self._curves.marker(name, old, new, "keyboard")
         self.events.add(controls_module.describe_change(before, self._controls))
 
     async def _heartbeat(self) -> None:
@@ -303,6 +334,18 @@ class App:
     def _answered(self) -> int:
         """Count the frames answered since the start."""
         return sum(agent.batcher.frames for agent in self.agents.values())
+
+    async def _draw_curves(self) -> None:
+        for agent in self.agents.values():
+            self._curves.figures(agent.view())
+
+    def _launch_for(self, agent: str) -> Launch | None:
+        """Give how an emulator of ours that plays for this agent was started."""
+        clients = {s.hello.client for s in self.lobby.sessions if s.hello.agent == agent}
+        return self._fleet.launch_of(clients)
+
+    def _scored(self, agent: str, score: Score, scheduled: bool, best: bool) -> None:
+        self._curves.evaluation(agent, score, scheduled=scheduled, best=best)
 
     async def _write_pictures(self) -> None:
         """Write what clients showed since the last time; the disk is waited for in a thread."""
@@ -349,6 +392,7 @@ class App:
             raise Refused(f"agent {hello.agent!r} cannot be made: {error}") from error
         self.agents[hello.agent] = agent
         agent.start()
+        self._curves.started(agent.place(), self._config.run.seed)
         size = agent.replay.layout.size_bytes() / 1e6
         self.events.add(
             f"new agent {hello.agent}: {hello.spaces.describe()}; its replay takes {size:,.0f} MB"
@@ -370,6 +414,7 @@ class App:
         )
         if saved_s is not None:
             self._saved_s = time.monotonic() - max(0.0, time.time() - saved_s)
+        self._examiner.take_up(agent)
         return agent
 
     # --- signals ----------------------------------------------------------------------------
@@ -391,6 +436,7 @@ class App:
             self.request_stop(f"{name} (once more to force)")
             return
         self._terminal.restore()
+        self._examiner.stop()
         self._fleet.stop()
         _complain("forced to stop; what was not saved is lost")
         os._exit(_FORCED)
@@ -417,7 +463,7 @@ class App:
 def serve(config: Config, *, token: str) -> int:
     """Run the server until it ends; give the process's exit code."""
     prepare_process(config)
-    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+    with asyncio.Runner(loop_factory=loop_factory()) as runner:
         try:
             return runner.run(_run(config, token))
         except STARTUP_ERRORS as error:
@@ -435,7 +481,7 @@ async def _run(config: Config, token: str) -> int:
     return await App(config, token=token).run()
 
 
-def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
     """Give uvloop's factory where it is installed, asyncio's own elsewhere."""
     try:
         import uvloop
@@ -473,17 +519,6 @@ def _check_device(device: str) -> None:
     if not present[device]:
         found = ", ".join(name for name, there in present.items() if there)
         raise DeviceError(f"device = {device!r} is not there; this machine has: {found}")
-
-
-def _described(config: Config) -> dict[str, Any]:
-    return {
-        "settings": dataclasses.asdict(config),
-        "versions": {
-            "python": platform.python_version(),
-            "torch": torch.__version__,
-            "numpy": np.__version__,
-        },
-    }
 
 
 def _cores() -> int:

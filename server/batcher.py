@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from server.learn.policy import Decision, Mix, Policy
 from server.learn.replay import Frames, Replay
-from server.net.wire import ENDED, START, Executed, Frame, encode_action
+from server.net.wire import ENDED, START, Executed, Frame, Source, encode_action
 from server.session import Session
 from server.stats import Recent
 
@@ -213,12 +213,16 @@ class Batcher:
             session.info = frame.info
         if frame.flags & START:
             session.episode_return = 0.0  # a start frame's reward belongs to no action
+            session.guided_before = session.not_its_own() - (source >= Source.EXPERT)
         else:
             session.episode_return += reward
         if frame.flags & ENDED:
             session.last_index = -1
             session.episodes += 1
             session.last_return = session.episode_return
+            # The answer to an episode's last frame is never carried out.
+            played = session.not_its_own() - (source >= Source.EXPERT)
+            session.guided = played - session.guided_before
             self._on_episode(session, session.episode_return)
 
     # --- values that cannot be worked with --------------------------------------------------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from enum import Enum, auto
+from typing import Any
 
 
 class Command(Enum):
@@ -62,14 +63,19 @@ def _stepped(share: float, step: float) -> float:
     return round(min(1.0, max(0.0, share + step)), 4)
 
 
+def changes(before: Controls, after: Controls) -> dict[str, tuple[Any, Any]]:
+    """Give what was changed: each control's value before and after."""
+    pairs = {name: (getattr(before, name), getattr(after, name)) for name in Controls.__slots__}
+    return {name: (old, new) for name, (old, new) in pairs.items() if old != new}
+
+
 def describe_change(before: Controls, after: Controls) -> str:
     """Say in words what a command changed."""
-    changes = [
-        f"{name.replace('_', ' ')} {_shown(getattr(before, name))} → {_shown(getattr(after, name))}"
-        for name in Controls.__slots__
-        if getattr(before, name) != getattr(after, name)
+    told = [
+        f"{name.replace('_', ' ')} {_shown(old)} → {_shown(new)}"
+        for name, (old, new) in changes(before, after).items()
     ]
-    return ", ".join(changes) or "nothing changed"
+    return ", ".join(told) or "nothing changed"
 
 
 def _shown(value: bool | float | None) -> str:

@@ -29,6 +29,17 @@ class LaunchError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
+class Exam:
+    """How an emulator plays that has an agent evaluated; what is empty is the client's default."""
+
+    agent: str
+    episodes: int  # the server ends who cannot count
+    sticky: float = 0.0  # share of frames in which the last action is repeated; Atari games only
+    observation: str = ""  # how an Atari game is seen
+    frame_skip: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Seat:
     """What one emulator is told: its name, its server, its dice, its own directory."""
 
@@ -40,6 +51,7 @@ class Seat:
     show: bool = False  # in a window
     throttle: bool = False  # at the speed of the real machine
     once: bool = True  # end with the server, instead of waiting for it to come back
+    exam: Exam | None = None  # None: it plays for training
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +113,8 @@ def command(emulator: str, game: str, seat: Seat) -> Command:
     """Give the command for one emulator, or say what is missing."""
     if seat.show:
         _check_display()
+    if seat.exam is not None and emulator != "ale":
+        _check_plain(emulator, game, seat.exam)
     return _KINDS[emulator](game, seat)
 
 
@@ -150,7 +164,20 @@ def _python(option: str, game: str, seat: Seat) -> Command:
     for flag in ("once", "throttle"):
         arguments += [f"--{flag}"] if getattr(seat, flag) else []
     arguments += ["--render"] if seat.show else []
+    arguments += _exam_options(seat.exam) if seat.exam is not None else []
     return Command(arguments, {"COINOP_TOKEN": seat.token} if seat.token else {})
+
+
+def _exam_options(exam: Exam) -> list[str]:
+    given = {
+        "agent": exam.agent,
+        "episodes": exam.episodes,
+        "sticky": exam.sticky,
+        "observation": exam.observation,
+        "frame-skip": exam.frame_skip,
+    }
+    told = [(f"--{name}", str(value)) for name, value in given.items() if value]
+    return ["--evaluate", *(text for pair in told for text in pair)]
 
 
 def _mame(game: str, seat: Seat) -> Command:
@@ -190,9 +217,23 @@ def _fceux(game: str, seat: Seat) -> Command:
 # --- what several kinds share -------------------------------------------------------------------
 
 
+def _check_plain(emulator: str, game: str, exam: Exam) -> None:
+    """Refuse what only the Atari games of the ale-py wheel know."""
+    for name, value in (("sticky", exam.sticky), ("observation", exam.observation)):
+        if value:
+            raise LaunchError(
+                f"{emulator}:{game} cannot be played with --{name} {value}: only ale games can"
+            )
+
+
 def _told(game: str, seat: Seat) -> dict[str, str]:
     """Tell the Lua client what it plays, for whom and how."""
+    exam = seat.exam
+    asked = {"COINOP_EVALUATE": "1", "COINOP_AGENT": exam.agent} if exam is not None else {}
+    if exam is not None and exam.frame_skip:
+        asked["COINOP_FRAME_SKIP"] = str(exam.frame_skip)
     return {
+        **asked,
         "COINOP_GAME": str(game_file(game)),
         "COINOP_SERVER": seat.server,
         "COINOP_NAME": seat.name,

@@ -9,7 +9,7 @@ import socket
 import subprocess
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -96,6 +96,16 @@ class Emulator:
         self._falls = 0
 
     @property
+    def running(self) -> bool:
+        """Whether its process lives."""
+        return self._process is not None and self._process.poll() is None
+
+    @property
+    def launch(self) -> Launch:
+        """What it was started as."""
+        return self._launch
+
+    @property
     def down(self) -> bool:
         """Whether it ended and is never started again."""
         return self._process is None and self._start_at is None
@@ -136,7 +146,7 @@ class Emulator:
             self._falls = 0
         silent = f"sent no frame for {stall_s:g} s and was killed"
         how = silent if self._silent else f"ended with code {code}"
-        return self._fell(now, f"{how}: {self._last_words()}", for_good=code == _REFUSED)
+        return self._fell(now, f"{how}: {self.last_words()}", for_good=code == _REFUSED)
 
     def signal(self, number: int) -> None:
         """Send a signal to it, and to whatever it started in turn."""
@@ -187,7 +197,8 @@ class Emulator:
         self._start_at = now + wait_s
         return f"{text}; starting it again in {wait_s:g} s"
 
-    def _last_words(self) -> str:
+    def last_words(self) -> str:
+        """Give the last line that it wrote."""
         try:
             with self._log.open("rb") as log:
                 log.seek(max(0, log.seek(0, os.SEEK_END) - _TAIL_BYTES))
@@ -261,6 +272,10 @@ class Fleet:
                     once=self._once,
                 )
                 self._emulators.append(Emulator(launch, seat))
+
+    def launch_of(self, names: Collection[str]) -> Launch | None:
+        """Give what the first of our emulators with one of these names was started as."""
+        return next((e.launch for e in self._emulators if e.seat.name in names), None)
 
     def tend(self, silences: Mapping[str, float] | None = None) -> list[str]:
         """Start who is due, notice who fell, end who hangs; give what a person should know.

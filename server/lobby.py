@@ -46,6 +46,7 @@ class Lobby:
         client_settings: Mapping[str, Any],
         clock: Callable[[], float],
         events: EventLog,
+        examine: Callable[[Connection, Hello, Welcome], None],
     ) -> None:
         self._find_agent = find_agent
         self._token = token
@@ -56,6 +57,7 @@ class Lobby:
         self._client_settings = dict(client_settings)
         self._clock = clock
         self._events = events
+        self._examine = examine  # takes those who come for an evaluation, or refuses them
         self._guests: dict[str, Guest] = {}
 
     # --- the listener's desk ----------------------------------------------------------------
@@ -63,6 +65,10 @@ class Lobby:
     def greet(self, connection: Connection, hello: Hello) -> None:
         """Welcome a client, or turn it away with a reason that its owner can act on."""
         try:
+            self._check_token(hello)
+            if hello.evaluate:
+                self._examine(connection, hello, self._welcome(secrets.token_hex(8)))
+                return
             guest, resumed = self._admit(hello)
         except Refused as refusal:
             self._events.add(
@@ -76,13 +82,7 @@ class Lobby:
         )
         session.settings = None  # the Welcome tells them all
         connection.welcome(
-            Welcome(
-                session.id,
-                self._heartbeat_s,
-                self._max_message_bytes,
-                self._client_settings,
-                resumed,
-            ),
+            self._welcome(session.id, resumed=resumed),
             hello.spaces,
             functools.partial(guest.agent.batcher.add, session),
             functools.partial(self._lost, guest, connection),
@@ -143,9 +143,16 @@ class Lobby:
 
     # --- in and out -------------------------------------------------------------------------
 
-    def _admit(self, hello: Hello) -> tuple[Guest, bool]:
+    def _check_token(self, hello: Hello) -> None:
         if self._token and not hmac.compare_digest(hello.token.encode(), self._token.encode()):
             raise Refused("wrong or missing token; start the client with this server's token")
+
+    def _welcome(self, session: str, *, resumed: bool = False) -> Welcome:
+        return Welcome(
+            session, self._heartbeat_s, self._max_message_bytes, self._client_settings, resumed
+        )
+
+    def _admit(self, hello: Hello) -> tuple[Guest, bool]:
         guest = self._guests.get(hello.resume)
         if guest is not None and guest.session.lost_s is not None and _same(guest, hello):
             return guest, True

@@ -57,16 +57,7 @@ class Run:
 
     def agents(self) -> dict[str, tuple[str, Spaces]]:
         """Give the game and spaces of every agent that the run has."""
-        found = {}
-        for file in sorted(self.path.glob("agents/*/agent.json")):
-            try:
-                plain = json.loads(file.read_text(encoding="utf-8"))
-                found[file.parent.name] = (check_name("game", plain["game"]), from_plain(plain))
-            except (OSError, ValueError, KeyError, TypeError) as error:
-                raise RunError(
-                    f"{file} is damaged ({error}); use --fresh or another --run"
-                ) from error
-        return found
+        return agents_of(self.path)
 
     def write_agent(self, agent: str, game: str, spaces: Spaces) -> None:
         """Note what an agent plays, so that a resume finds it before any client says Hello."""
@@ -74,9 +65,14 @@ class Run:
             self.agent_directory(agent) / "agent.json", {"game": game, **spaces.to_plain()}
         )
 
-    def write_settings(self, settings: dict[str, Any]) -> None:
-        """Keep the full settings and versions beside the results."""
+    def note_start(self, settings: dict[str, Any]) -> None:
+        """Keep the full settings and versions beside the results, and those of every start.
+
+        ``settings.json`` is the newest start, ``starts.jsonl`` all of them, one a line.
+        """
         self._write_json(self.path / "settings.json", settings)
+        with (self.path / "starts.jsonl").open("a", encoding="utf-8") as file:
+            file.write(json.dumps(settings) + "\n")
 
     def _write_json(self, path: Path, value: dict[str, Any]) -> None:
         temporary = path.with_suffix(".new")
@@ -85,6 +81,18 @@ class Run:
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)
+
+
+def agents_of(path: Path) -> dict[str, tuple[str, Spaces]]:
+    """Give the game and spaces of every agent of a run, open or not."""
+    found = {}
+    for file in sorted(path.glob("agents/*/agent.json")):
+        try:
+            plain = json.loads(file.read_text(encoding="utf-8"))
+            found[file.parent.name] = (check_name("game", plain["game"]), from_plain(plain))
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise RunError(f"{file} is damaged ({error}); use --fresh or another --run") from error
+    return found
 
 
 def _locked(path: Path) -> IO[str]:

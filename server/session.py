@@ -19,6 +19,8 @@ class Session:
         "episode_return",
         "episodes",
         "frames",
+        "guided",
+        "guided_before",
         "hello",
         "id",
         "info",
@@ -44,6 +46,8 @@ class Session:
         self.last_reply = b""  # for a frame that is sent again
         self.frames = 0
         self.sources = [0] * len(Source)  # frames by who chose the action
+        self.guided_before = 0  # of them, when the episode began, not the agent's own
+        self.guided = 0  # frames of the last finished episode that were not the agent's own
         self.episodes = 0
         self.episode_return = 0.0
         self.last_return: float | None = None
@@ -67,6 +71,10 @@ class Session:
         """Note that the connection is gone; what is still to be said goes nowhere."""
         self.write, self.close = _nowhere, _no_close
         self.lost_s = now_s
+
+    def not_its_own(self) -> int:
+        """Give the frames that an expert, a human or the script has played."""
+        return sum(self.sources[Source.EXPERT :])
 
     def show(self, preview: Preview) -> None:
         """Keep the newest picture of the client's screen."""

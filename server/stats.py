@@ -5,12 +5,13 @@ docs/metrics.md defines every figure here.
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from array import array
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -43,6 +44,52 @@ class ClientView:
     expert_share: float
     seen_s: float  # since its last frame
     info: dict[str, Any] = field(default_factory=dict)
+
+
+class Result(NamedTuple):
+    """One episode of an evaluation."""
+
+    total: float  # its return
+    frames: int
+    digest: int  # of what was seen from its first reward on: the same if it is the same again
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """What an evaluation found: greedy episodes with the same weights throughout."""
+
+    episodes: int
+    mean: float
+    median: float
+    low_quartile: float
+    high_quartile: float
+    lowest: float
+    highest: float
+    distinct: int  # episodes that are not one of the others over again
+    frames: int  # of the agent, when the weights were copied
+    steps: int  # of the learner, likewise
+
+    def to_plain(self) -> dict[str, Any]:
+        """Give it as JSON has it."""
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def of(cls, results: Sequence[Result], *, frames: int, steps: int) -> Score:
+        """Sum up some episodes; there must be one."""
+        returns = [result.total for result in results]
+        low, median, high = (float(value) for value in np.percentile(returns, (25, 50, 75)))
+        return cls(
+            episodes=len(returns),
+            mean=sum(returns) / len(returns),
+            median=median,
+            low_quartile=low,
+            high_quartile=high,
+            lowest=min(returns),
+            highest=max(returns),
+            distinct=len({(result.total, result.digest) for result in results}),
+            frames=frames,
+            steps=steps,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,11 +125,17 @@ class AgentView:
     latency_p99_ms: float | None
     weights_age_s: float | None
     weights_version: int
-    episodes: int
+    episodes: int  # that the agent played alone; guided ones are counted apart
     return_last: float | None
     return_mean: float | None  # of the last RETURN_WINDOW episodes
     return_best: float | None  # best mean so far of a full window
     returns: tuple[float, ...] = ()  # the last episodes, oldest first
+    guided_episodes: int = 0  # in which an expert, a human or the script played too
+    guided_return_mean: float | None = None
+    agreement: float | None = None  # of the network with the expert's proposals
+    evaluation: Score | None = None  # the newest
+    evaluation_best: Score | None = None  # of the weights that are kept as the best
+    evaluating: int | None = None  # episodes finished of the evaluation under way
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +178,25 @@ class Rate:
             self._points.popleft()
         then, before = self._points[0]
         return (count - before) / (now - then) if now > then else 0.0
+
+
+class Share:
+    """How much one counter grows with another, over a real window of time."""
+
+    def __init__(self, window_s: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._window_s = window_s
+        self._clock = clock
+        self._points: deque[tuple[float, int, int]] = deque([(clock(), 0, 0)])
+
+    def update(self, part: int, whole: int) -> float | None:
+        """Note both counters now, and give their growth divided; None if nothing grew."""
+        now = self._clock()
+        self._points.append((now, part, whole))
+        while len(self._points) > 2 and self._points[1][0] <= now - self._window_s:
+            self._points.popleft()
+        _, part_before, whole_before = self._points[0]
+        grown = whole - whole_before
+        return (part - part_before) / grown if grown else None
 
 
 class Recent:

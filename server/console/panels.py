@@ -68,14 +68,18 @@ def throughput(agent: AgentView, width: int) -> list[Line]:
 def learning(agent: AgentView, width: int) -> list[Line]:
     """Show what the last gradient steps looked like."""
     span = f"{figures.real(agent.q_min)} … {figures.real(agent.q_max)}"
-    skipped = theme.CAUTION if agent.skipped_steps else theme.PLAIN
+    last = figure("skipped steps", figures.count(agent.skipped_steps), width)
+    if agent.skipped_steps:
+        last = figure("skipped steps", figures.count(agent.skipped_steps), width, theme.CAUTION)
+    elif agent.agreement is not None:
+        last = figure("agreement", figures.percent(agent.agreement), width, note="with the expert")
     return [
         figure("loss", figures.real(agent.loss), width, _sound(agent.loss, theme.STRONG)),
         figure("gradient norm", figures.real(agent.gradient_norm), width),
         figure("Q mean", figures.real(agent.q_mean), width, _sound(agent.q_mean, theme.PLAIN)),
         figure("Q range", span, width),
         figure("learning rate", f"{agent.learning_rate:.2g}", width),
-        figure("skipped steps", figures.count(agent.skipped_steps), width, skipped),
+        last,
     ]
 
 
@@ -175,10 +179,31 @@ def returns(agent: AgentView, width: int, rows: int) -> list[Line]:
         ("best", figures.points(agent.return_best), theme.PLAIN),
         ("episodes", figures.count(agent.episodes), theme.PLAIN),
     )
-    text: Line = []
+    apart = _apart(agent)
+    lines = [_labelled(parts), *([_labelled(apart)] if apart and rows > 2 else [])]
+    return [*lines, *_chart(agent.returns, width, rows - len(lines))]
+
+
+def _apart(agent: AgentView) -> list[tuple[str, str, Style]]:
+    """Give what is told apart from the agent's own episodes in training."""
+    parts = []
+    if agent.evaluation is not None:
+        parts.append(("evaluated", figures.points(agent.evaluation.mean), theme.STRONG))
+    if agent.evaluation_best is not None:
+        parts.append(("best", figures.points(agent.evaluation_best.mean), theme.PLAIN))
+    if agent.evaluating is not None:
+        parts.append(("evaluating", figures.count(agent.evaluating), theme.PLAIN))
+    if agent.guided_episodes:
+        mean = figures.points(agent.guided_return_mean)
+        parts.append(("guided", f"{mean} ({figures.count(agent.guided_episodes)})", theme.PLAIN))
+    return parts
+
+
+def _labelled(parts: Sequence[tuple[str, str, Style]]) -> Line:
+    line: Line = []
     for label, value, style in parts:
-        text += [Segment(f"{label} ", theme.QUIET), Segment(value, style), Segment("  ")]
-    return [text, *_chart(agent.returns, width, rows - 1)]
+        line += [Segment(f"{label} ", theme.QUIET), Segment(value, style), Segment("  ")]
+    return line
 
 
 def _chart(values: tuple[float, ...], width: int, rows: int) -> list[Line]:

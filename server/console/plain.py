@@ -39,6 +39,7 @@ def _figures(agent: AgentView) -> list[str]:
         f"replay {replay:>9}",
         f"p99 {figures.milliseconds(agent.latency_p99_ms):>5} ms",
         f"return {mean:>7} (best {best:>7}, {figures.count(agent.episodes)} episodes)",
+        f"evaluated {figures.points(agent.evaluation.mean)}" if agent.evaluation else "",
     ]
 
 

@@ -21,8 +21,9 @@ import safetensors.torch
 from torch import Tensor
 
 FORMAT = 1
-NAME = "checkpoint.safetensors"
-BACKUP = "checkpoint.previous.safetensors"
+LATEST, BEST = "checkpoint", "best"  # the newest state, and the weights that scored highest
+NAME = f"{LATEST}.safetensors"
+BACKUP = f"{LATEST}.previous.safetensors"
 
 
 class CheckpointError(RuntimeError):
@@ -37,18 +38,19 @@ class Checkpoint:
     plain: Mapping[str, Any]
 
 
-def save(directory: Path, checkpoint: Checkpoint) -> None:
+def save(directory: Path, checkpoint: Checkpoint, which: str = LATEST) -> None:
     """Write a checkpoint; whatever happens, the newest complete one stays readable."""
+    name, backup = _names(which)
     plain = json.dumps({"format": FORMAT, **checkpoint.plain}, sort_keys=True)
     tensors = {name: tensor.contiguous().cpu() for name, tensor in checkpoint.tensors.items()}
     metadata = {"coinop": plain, "digest": _digest(plain, tensors)}
-    path, temporary = directory / NAME, directory / f"{NAME}.new"
+    path, temporary = directory / name, directory / f"{name}.new"
     try:
         with temporary.open("wb") as file:
             file.write(safetensors.torch.save(tensors, metadata))
             file.flush()
             os.fsync(file.fileno())
-        _keep_as_backup(path, directory / BACKUP)
+        _keep_as_backup(path, directory / backup)
         temporary.replace(path)
         _sync_directory(directory)
     except OSError as error:
@@ -57,10 +59,11 @@ def save(directory: Path, checkpoint: Checkpoint) -> None:
         raise CheckpointError(f"cannot write the checkpoint {path}: {error.strerror}") from error
 
 
-def load(directory: Path) -> tuple[Checkpoint | None, str]:
+def load(directory: Path, which: str = LATEST) -> tuple[Checkpoint | None, str]:
     """Read the newest good checkpoint; also give what a person should know ('' if nothing)."""
     problems = []
-    for name in (NAME, BACKUP):
+    newest, backup = _names(which)
+    for name in (newest, backup):
         path = directory / name
         if not path.exists():
             continue
@@ -71,12 +74,17 @@ def load(directory: Path) -> tuple[Checkpoint | None, str]:
             continue
         if problems:
             problems.append(f"using {path} instead")
-        elif name == BACKUP:
-            problems.append(f"{directory / NAME} is missing; using {path} instead")
+        elif name == backup:
+            problems.append(f"{directory / newest} is missing; using {path} instead")
         return checkpoint, "; ".join(problems)
     if problems:
         raise CheckpointError("; ".join([*problems, "start over with --fresh, or another --run"]))
     return None, ""
+
+
+def _names(which: str) -> tuple[str, str]:
+    """Give the files of a checkpoint: the newest, and the one before it."""
+    return f"{which}.safetensors", f"{which}.previous.safetensors"
 
 
 def read(path: Path) -> Checkpoint:

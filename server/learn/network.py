@@ -8,6 +8,7 @@ faster and holds Python's lock for less, and ``TorchInference`` for everything e
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -44,6 +45,11 @@ class Shape:
     def to_plain(self) -> dict[str, Any]:
         """Give it as JSON has it."""
         return {**dataclasses.asdict(self), "hidden_sizes": list(self.hidden_sizes)}
+
+    @classmethod
+    def from_plain(cls, plain: Mapping[str, Any]) -> Shape:
+        """Read what ``to_plain`` gave; what an old one does not tell is as by default."""
+        return cls(**{**plain, "hidden_sizes": tuple(plain["hidden_sizes"])})
 
     @property
     def width(self) -> int:
@@ -231,6 +237,22 @@ def flatten_parameters(module: nn.Module) -> tuple[Tensor, Tensor]:
     return flat, gradient
 
 
+def to_tensors(spaces: Spaces, shape: Shape, flat: Floats) -> dict[str, Tensor]:
+    """Give the weights by the names that a checkpoint has for them."""
+    network = HybridNetwork(spaces, shape)
+    parameters, _ = flatten_parameters(network)
+    parameters.copy_(torch.from_numpy(flat))
+    return {name: value.detach().clone() for name, value in network.state_dict().items()}
+
+
+def to_flat(spaces: Spaces, shape: Shape, tensors: Mapping[str, Tensor]) -> Floats:
+    """Give the weights that ``to_tensors`` named as one array again."""
+    network = HybridNetwork(spaces, shape)
+    flat, _ = flatten_parameters(network)
+    network.load_state_dict(dict(tensors))
+    return flat.numpy()
+
+
 def image_shape(observation: Observation) -> tuple[int, int, int] | None:
     """Give (height, width, channels) of an observation that deserves convolutions."""
     if len(observation.shape) < 2 or min(observation.shape[:2]) < _MIN_IMAGE:
@@ -263,10 +285,10 @@ class NumpyInference:
     Each layer's bias is the last row of its matrix, and each layer's input ends with a 1 for it.
     """
 
-    def __init__(self, spaces: Spaces, shape: Shape, seed: int = 0) -> None:
+    def __init__(self, spaces: Spaces, shape: Shape, seed: int | None = 0) -> None:
         self._network = HybridNetwork(spaces, shape)  # knows how to read weights
         self._flat, _ = flatten_parameters(self._network)
-        self._noise = torch.Generator().manual_seed(seed)
+        self._noise = _dice(seed)
         self._scale = self._network.scale
         self._split = Split(spaces, shape)
         self._layers: list[Floats] = []  # (in + 1, out)
@@ -276,7 +298,8 @@ class NumpyInference:
     def load(self, weights: Weights) -> None:
         """Take over a copy of the weights."""
         self._flat.copy_(torch.from_numpy(weights.flat))
-        self._network.renew_noise(self._noise)
+        if self._noise is not None:
+            self._network.renew_noise(self._noise)
         # Contiguous the other way round: faster products with the few rows of a loop turn.
         self._layers = [
             torch.cat([weight.T, bias[None]]).contiguous().numpy()
@@ -328,17 +351,18 @@ class NumpyInference:
 class TorchInference:
     """Plays with a torch module of its own: for images, for a GPU, for the rarer shapes."""
 
-    def __init__(self, spaces: Spaces, shape: Shape, device: str, seed: int = 0) -> None:
+    def __init__(self, spaces: Spaces, shape: Shape, device: str, seed: int | None = 0) -> None:
         self._device = torch.device(device)
         self._network = HybridNetwork(spaces, shape).to(self._device)
         self._flat, _ = flatten_parameters(self._network)
-        self._noise = torch.Generator().manual_seed(seed)
+        self._noise = _dice(seed)
         self._split = Split(spaces, shape)
 
     def load(self, weights: Weights) -> None:
         """Take over a copy of the weights."""
         self._flat.copy_(torch.from_numpy(weights.flat))
-        self._network.renew_noise(self._noise)
+        if self._noise is not None:
+            self._network.renew_noise(self._noise)
 
     def __call__(self, observation: npt.NDArray[Any]) -> Outputs:
         """Judge a batch of observations: (batch, values)."""
@@ -350,6 +374,10 @@ class TorchInference:
         """Judge a lone observation: (values,)."""
         values, continuous, _ = self(observation[None])
         return Outputs(values[0], continuous[0])
+
+
+def _dice(seed: int | None) -> torch.Generator | None:
+    return None if seed is None else torch.Generator().manual_seed(seed)
 
 
 class Split:
@@ -394,8 +422,11 @@ def to_bins(value: Tensor, bins: int) -> Tensor:
 Inference = NumpyInference | TorchInference
 
 
-def make_inference(spaces: Spaces, shape: Shape, device: str, seed: int = 0) -> Inference:
-    """Choose the faster way to play for these spaces on this device."""
+def make_inference(spaces: Spaces, shape: Shape, device: str, seed: int | None = 0) -> Inference:
+    """Choose the faster way to play for these spaces on this device.
+
+    The seed is that of noisy layers; None plays without their noise.
+    """
     plain = image_shape(spaces.observation) is None and not shape.layer_norm
     if device == "cpu" and plain and shape.distribution != "categorical":
         return NumpyInference(spaces, shape, seed)

@@ -18,6 +18,7 @@ Array = npt.NDArray[Any]
 
 # Plain numbers: the members of an enum are slower to store and to pack.
 _POLICY, _EXPLORATION, _EXPERT = int(Source.POLICY), int(Source.EXPLORATION), int(Source.EXPERT)
+_NEAR = 0.1  # of -1..1: how far a continuous control may be from the expert's, and still agree
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +107,8 @@ class Policy:
         self._rng = np.random.default_rng(seed)
         self.coding = coding
         self.weights: Weights | None = None
+        self.compared = 0  # the expert's proposals so far
+        self.agreed = 0  # of them, those that the network would have chosen too
 
     def load(self, weights: Weights) -> bool:
         """Play with these weights from now on; False, and no change, if any is not finite."""
@@ -123,6 +126,10 @@ class Policy:
         values, continuous, _ = self._inference(observation)
         choice = self._best(values)
         source = np.zeros(count, np.uint8)
+        if experts is not None:
+            for row, expert in enumerate(experts):
+                if expert is not None:
+                    self._compare(choice[row].tolist(), continuous[row], expert)
         if mix.noise and self.coding.controls:
             continuous = self._noisy(continuous, mix)
         if mix.epsilon:
@@ -145,6 +152,8 @@ class Policy:
         values, continuous, _ = self._inference.one(observation)
         several = len(self.coding.heads) > 1
         choice = self._best(values[None])[0].tolist() if several else [int(values.argmax())]
+        if expert is not None:
+            self._compare(choice, continuous, expert)
         if mix.noise and self.coding.controls:
             continuous = self._noisy(continuous, mix)
         source = _POLICY
@@ -156,6 +165,13 @@ class Policy:
             choice, continuous = self.coding.from_wire(expert)
             source = _EXPERT
         return choice, continuous, source
+
+    def _compare(self, choice: list[int], continuous: Array, expert: Choice) -> None:
+        """Note whether the network, before any dice, would do what the expert proposes."""
+        proposed, places = self.coding.from_wire(expert)
+        near = not self.coding.controls or bool(np.abs(continuous - places).max() <= _NEAR)
+        self.compared += 1
+        self.agreed += near and choice == proposed
 
     def _best(self, values: Array) -> Array:
         """Give the most valuable choice of each head: (batch, heads)."""

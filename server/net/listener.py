@@ -157,6 +157,11 @@ class Connection(asyncio.Protocol):
 
     # --- the desk's side --------------------------------------------------------------------
 
+    @property
+    def closing(self) -> bool:
+        """Whether nothing can be said to the client any more."""
+        return self._transport.is_closing()
+
     def welcome(
         self,
         welcome: Welcome,

@@ -117,6 +117,7 @@ class Hello:
     spaces: Spaces
     token: str = ""
     resume: str = ""
+    evaluate: bool = False  # answer greedily, and store nothing
     version: int = VERSION
 
 
@@ -274,6 +275,8 @@ def encode(message: Control) -> bytes:
                 **message.spaces.to_plain(),
                 "token": message.token,
                 "resume": message.resume,
+                # Said only by those who want it: the usual Hello stays as it was.
+                **({"evaluate": True} if message.evaluate else {}),
             }
         )
     if isinstance(message, Welcome):
@@ -467,6 +470,7 @@ def _hello(value: dict[Any, Any]) -> Hello:
         spaces=spaces_module.from_plain(value),
         token=_text("token", value.get("token", "")),
         resume=_text("resume", value.get("resume", "")),
+        evaluate=_flag("evaluate", value.get("evaluate", False)),
     )
 
 
@@ -555,6 +559,12 @@ def _flat_map(what: str, value: Any) -> dict[str, Any]:
         _text(f"a name in {what}", key)
         if not isinstance(item, int | float | str) or (isinstance(item, str) and len(item) > 256):
             raise InvalidError(f"{what}[{short(key)}] must be a number or a short text")
+    return value
+
+
+def _flag(what: str, value: Any) -> bool:
+    if type(value) is not bool:
+        raise InvalidError(f"{what} must be true or false, not {short(value)}")
     return value
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from client_py.__main__ import main
+from client_py.__main__ import _game, _parser, main
 from server.net import wire
 from tests.client_py.peer import Line, Peer
 
@@ -68,6 +68,35 @@ def test_plays_its_episodes_and_prints_a_line_for_each() -> None:
     lines = out.splitlines()
     assert len(lines) == 3 and lines[1].startswith("episode 1: return ")
     assert frames[-1].info["score"] == float(lines[2].split()[3].rstrip(","))
+
+
+def test_an_evaluation_is_announced_and_sticky_actions_reach_the_emulator() -> None:
+    seen: list[Any] = []
+
+    def script(line: Line) -> None:
+        seen.append(line.greet())
+        line.play()
+
+    options = ("--env", "CartPole-v1", "--episodes", "1", "--evaluate")
+    with Peer(script) as peer, start(peer.port, *options) as process:
+        process.communicate(timeout=20)
+    assert process.returncode == 0
+    assert seen[0].evaluate
+    for given, wanted in (((), 0.0), (("--sticky", "0.25"), 0.25)):
+        game: Any = _game(_parser().parse_args(["--ale", "pong", *given]), 1)
+        assert game._ale.getFloat("repeat_action_probability") == wanted
+
+
+@pytest.mark.parametrize("share", ["1", "-0.1", "much", "nan"])
+def test_a_share_of_sticky_actions_is_from_0_to_below_1(
+    share: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main(["--ale", "pong", f"--sticky={share}"])
+    assert "is not a share from 0 to below 1" in capsys.readouterr().err
+    with pytest.raises(SystemExit, match="2"):
+        main(["--env", "CartPole-v1", "--sticky", "0.25"])
+    assert "--sticky goes with --ale" in capsys.readouterr().err
 
 
 def test_quiet_prints_nothing_and_the_token_is_sent(tmp_path: Path) -> None:

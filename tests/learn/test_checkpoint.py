@@ -99,3 +99,18 @@ def test_a_save_that_fails_keeps_the_old_one(tmp_path: Path) -> None:
         checkpoints.save(tmp_path, example(2))
     (tmp_path / f"{NAME}.new").rmdir()
     assert load(tmp_path) == (1, "")
+
+
+def test_the_best_is_kept_beside_the_latest_and_neither_touches_the_other(tmp_path: Path) -> None:
+    checkpoints.save(tmp_path, example(1))
+    for number in (7, 8):
+        checkpoints.save(tmp_path, example(number), checkpoints.BEST)
+    assert load(tmp_path) == (1, "")
+    best, note = checkpoints.load(tmp_path, checkpoints.BEST)
+    assert best is not None
+    assert (best.plain["frames"], note) == (8, "")
+    (tmp_path / "best.safetensors").write_bytes(b"damaged")
+    best, note = checkpoints.load(tmp_path, checkpoints.BEST)
+    assert best is not None
+    assert best.plain["frames"] == 7
+    assert "best.safetensors is damaged" in note

@@ -20,6 +20,8 @@ from server.learn.network import (
     from_bins,
     make_inference,
     to_bins,
+    to_flat,
+    to_tensors,
 )
 from server.spaces import Actions, Continuous, Discrete, Observation, Spaces
 
@@ -222,3 +224,30 @@ def test_loaded_weights_do_not_change_with_the_network_that_trains() -> None:
         for parameter in network.parameters():
             parameter.add_(1.0)
     assert np.array_equal(play(given).values, before)
+
+
+@pytest.mark.parametrize("distribution", ["none", "categorical"])
+def test_without_a_seed_noisy_layers_play_without_their_noise(distribution: str) -> None:
+    spaces = CASES["features"]
+    shape = Shape((32, 16), noisy=True, distribution=distribution)
+    network = HybridNetwork(spaces, shape)
+    flat, _ = flatten_parameters(network)
+    weights = Weights(1, 0, 0.0, flat.numpy().copy())
+    observation = np.random.default_rng(1).standard_normal((5, 10)).astype(np.float32)
+    with torch.no_grad():
+        wanted = network(torch.from_numpy(observation)).values.numpy()  # no noise was drawn
+    quiet, noisy = (make_inference(spaces, shape, "cpu", seed) for seed in (None, 1))
+    for inference in (quiet, noisy):
+        inference.load(weights)
+    np.testing.assert_allclose(quiet(observation).values, wanted, rtol=1e-4, atol=1e-5)
+    assert not np.allclose(noisy(observation).values, wanted, atol=1e-3)
+
+
+@pytest.mark.parametrize("shape", [HIDDEN, Shape((8,), noisy=True, dueling=True, layer_norm=True)])
+def test_weights_by_name_and_as_one_array_are_the_same(shape: Shape) -> None:
+    spaces = CASES["hybrid"]
+    flat, _ = flatten_parameters(HybridNetwork(spaces, shape))
+    named = to_tensors(spaces, shape, flat.numpy())
+    assert set(named) == set(HybridNetwork(spaces, shape).state_dict())
+    assert np.array_equal(to_flat(spaces, shape, named), flat.numpy())
+    assert Shape.from_plain(shape.to_plain()) == shape

@@ -51,11 +51,21 @@ def lua_frame(version: str, frame: Frame) -> bytes:
     return data
 
 
-def test_a_hello_has_the_documents_bytes(version: str) -> None:
-    hello = {
+HELLOS = {
+    "hello": {
         "client": "mame",
         "client_version": "0.251",
         "game": "pong2600",
+        "token": "secret",
+    },
+    "hello_evaluate": {"client": "ale", "client_version": "1", "game": "pong", "evaluate": True},
+}
+
+
+@pytest.mark.parametrize("name", HELLOS)
+def test_a_hello_has_the_documents_bytes(version: str, name: str) -> None:
+    hello = {
+        **HELLOS[name],
         "agent": "pong",
         "observation": {"dtype": "uint8", "shape": [4]},
         "actions": {
@@ -64,9 +74,8 @@ def test_a_hello_has_the_documents_bytes(version: str) -> None:
             "joint": False,
         },
         "rewards": ["score", "bonus"],
-        "token": "secret",
     }
-    assert WIRES[version][b"hello"](LUAS[version].table(hello)) == examples()["hello"][1]
+    assert WIRES[version][b"hello"](LUAS[version].table(hello)) == examples()[name][1]
 
 
 @pytest.mark.parametrize("name", FRAMES)

@@ -18,6 +18,7 @@ SPACES = Spaces(
 )
 CONTROLS = {
     "hello": wire.Hello("mame", "0.251", "pong2600", "pong", SPACES, token="secret"),
+    "hello_evaluate": wire.Hello("ale", "1", "pong", "pong", SPACES, evaluate=True),
     "welcome": wire.Welcome("1f2e3d4c5b6a7988", 20.0, 1048576, {"start_level": 3}),
     "reject": wire.Reject("the server is full: 256 clients (--max-clients)"),
     "ping": wire.Ping(),

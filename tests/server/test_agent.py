@@ -13,12 +13,12 @@ from server.agent import Agent, Schedules
 from server.controls import Controls
 from server.learn import checkpoint as checkpoints
 from server.learn.learner import Learner, Rules
-from server.learn.network import Shape, make_inference
+from server.learn.network import Shape, Weights, make_inference
 from server.learn.policy import Coding, Mix, Policy
 from server.learn.replay import Layout, Replay
 from server.learn.sampler import UniformSampler
 from server.learn.schedule import Linear
-from server.net.wire import START, TERMINAL, Frame, Hello
+from server.net.wire import START, TERMINAL, Choice, Executed, Frame, Hello, Source
 from server.session import Session
 from server.spaces import Actions, Discrete, Observation, Spaces
 from server.stats import RETURN_WINDOW
@@ -87,6 +87,76 @@ def test_frames_episodes_and_returns(agent: Agent) -> None:
     assert view.latency_p50_ms <= view.latency_p99_ms  # type: ignore[operator]
 
 
+def play(agent: Agent, episodes: list[list[tuple[float, Executed | None]]]) -> None:
+    """Play episodes frame by frame, each with its reward and what was really done before it."""
+    session = Session(session_id="s", hello=Hello("t", "1", "g", "a", SPACES))
+    sequence = 0
+    for episode in episodes:
+        for number, (reward, executed) in enumerate(episode):
+            last = number == len(episode) - 1
+            flags = (0 if number else START) | (TERMINAL if last else 0)
+            observation = np.zeros(2, np.float32).tobytes()
+            frame = Frame(sequence, flags, [reward], observation, executed, Choice([1], []))
+            agent.batcher.add(session, frame)
+            agent.batcher.flush()
+            sequence += 1
+
+
+HUMAN = Executed(Source.HUMAN, Choice([0], []))
+SCRIPT = Executed(Source.SCRIPT, Choice([0], []))
+
+
+def test_episodes_that_others_had_a_hand_in_are_counted_apart(agent: Agent) -> None:
+    agent.set_controls(Controls(training=False, epsilon=0.0, expert_ratio=0.0))
+    own = [(0.0, None), (2.0, None), (3.0, None)]
+    play(agent, [own, [(0.0, None), (50.0, HUMAN), (0.0, None)], own, [(0.0, None), (9.0, SCRIPT)]])
+    view = agent.view()
+    assert (view.episodes, view.return_mean, view.returns) == (2, 5.0, (5.0, 5.0))
+    assert (view.guided_episodes, view.guided_return_mean) == (2, 29.5)
+
+
+def test_an_episode_with_the_experts_actions_is_no_score_of_the_agent(agent: Agent) -> None:
+    agent.set_controls(Controls(training=False, epsilon=0.0, expert_ratio=1.0))
+    play(agent, [[(0.0, None), (7.0, None)]])
+    agent.set_controls(Controls(training=False, epsilon=0.0, expert_ratio=0.0))
+    play(agent, [[(0.0, None), (1.0, None)]])
+    view = agent.view()
+    assert (view.episodes, view.return_last) == (1, 1.0)
+    assert (view.guided_episodes, view.guided_return_mean) == (1, 7.0)
+
+
+def test_an_answer_that_is_never_carried_out_makes_no_guided_episode(agent: Agent) -> None:
+    """The expert's answer to an episode's last frame comes too late to matter."""
+    session = Session(session_id="s", hello=Hello("t", "1", "g", "a", SPACES))
+    nothing = np.zeros(2, np.float32).tobytes()
+    for sequence in range(4):
+        start = sequence % 2 == 0
+        ratio = 0.0 if start else 1.0
+        agent.set_controls(Controls(training=False, epsilon=0.0, expert_ratio=ratio))
+        flags = START if start else TERMINAL
+        expert = Choice([1], [])
+        agent.batcher.add(session, Frame(sequence, flags, [1.0], nothing, None, expert))
+        agent.batcher.flush()
+    assert session.sources[Source.EXPERT] == 2
+    assert (agent.view().episodes, agent.view().guided_episodes) == (2, 0)
+
+
+def test_agreement_is_the_share_of_proposals_that_the_network_would_choose(agent: Agent) -> None:
+    assert agent.view().agreement is None
+    flat = np.zeros_like(agent.learner.weights().flat)
+    flat[-2:] = (0.0, 1.0)  # the last biases: choice 1 is worth more, whatever is seen
+    assert agent._policy.load(Weights(9, 1, 0.0, flat))
+    # Whoever plays, it is the network that is compared.
+    agent.set_controls(Controls(training=False, epsilon=1.0, expert_ratio=0.5))
+    session = Session(session_id="s", hello=Hello("t", "1", "g", "a", SPACES))
+    nothing = np.zeros(2, np.float32).tobytes()
+    for sequence, proposed in enumerate([1, 1, 0, 1, None, None]):
+        expert = None if proposed is None else Choice([proposed], [])
+        agent.batcher.add(session, Frame(sequence, 0, [0.0], nothing, None, expert))
+        agent.batcher.flush()
+    assert agent.view().agreement == 0.75
+
+
 def test_the_best_mean_stays_when_the_returns_fall(agent: Agent) -> None:
     feed(agent, [5.0] * 20 + [0.0] * 20)
     view = agent.view()
@@ -126,6 +196,7 @@ def test_steps_are_counted_once_and_weights_are_as_old_as_their_copy(agent: Agen
 
 def test_what_is_saved_is_restored(agent: Agent, tmp_path: Path) -> None:
     feed(agent, [2.0] * 25)
+    play(agent, [[(0.0, None), (50.0, HUMAN)]])
     agent.trainer.call(agent.learner.train).result(5)
     asyncio.run(agent.save())
     checkpoint, note = checkpoints.load(tmp_path)
@@ -135,5 +206,13 @@ def test_what_is_saved_is_restored(agent: Agent, tmp_path: Path) -> None:
     other.trainer.stop(5.0)
     other.restore(checkpoint)
     before, after = agent.view(), other.view()
-    for name in ("frames", "steps", "samples", "episodes", "return_mean", "return_best"):
+    for name in (
+        "frames",
+        "steps",
+        "samples",
+        "episodes",
+        "return_mean",
+        "return_best",
+        "guided_episodes",
+    ):
         assert getattr(after, name) == getattr(before, name), name

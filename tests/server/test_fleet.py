@@ -16,7 +16,7 @@ import pytest
 from live import Server
 
 from server import emulators
-from server.emulators import Command, LaunchError, Seat
+from server.emulators import Command, Exam, LaunchError, Seat
 from server.fleet import Fleet, Launch, parse, reachable
 
 MAME = shutil.which("mame", path=f"{os.environ.get('PATH', '')}:/usr/games")
@@ -101,6 +101,36 @@ def test_a_rom_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(LaunchError, match=r"expected at .*nothing\.bin; put it there"):
         emulators._rom("x", str(tmp_path / "nothing.bin"))
     assert emulators._rom("pong2600", "ale:pong").stat().st_size == 2048
+
+
+def test_what_an_emulator_was_started_as_is_known_by_its_name(tmp_path: Path) -> None:
+    fleet = Fleet([parse("ale:pong=2"), parse("gym:CartPole-v1")], seed=1)
+    fleet.seat("127.0.0.1:9", "", tmp_path)
+    assert fleet.launch_of({"gym-CartPole-v1-1", "ale-pong-2"}) == Launch("ale", "pong", 2)
+    assert fleet.launch_of({"somebody"}) is None
+
+
+def test_who_plays_for_an_evaluation_is_told_so(tmp_path: Path) -> None:
+    exam = Exam("mine", 7, sticky=0.25, observation="ram", frame_skip=3)
+    told = emulators.command("ale", "pong", replace(seat(tmp_path), exam=exam)).arguments
+    line = " ".join(told)
+    assert "--evaluate --agent mine --episodes 7 --sticky 0.25 --observation ram" in line
+    assert line.endswith("--frame-skip 3")
+    plain = Exam("mine", 7)
+    told = emulators.command("gym", "CartPole-v1", replace(seat(tmp_path), exam=plain)).arguments
+    assert told[-5:] == ["--evaluate", "--agent", "mine", "--episodes", "7"]
+    with pytest.raises(LaunchError, match=r"--sticky 0\.25: only ale games can"):
+        emulators.command("gym", "CartPole-v1", replace(seat(tmp_path), exam=exam))
+
+
+@pytest.mark.skipif(not MAME, reason="MAME is not installed")
+def test_a_lua_client_is_told_by_its_environment(tmp_path: Path) -> None:
+    usual = emulators.command("mame", "pong2600", seat(tmp_path)).environment
+    assert "COINOP_EVALUATE" not in usual
+    exam = Exam("mine", 7, frame_skip=2)
+    told = emulators.command("mame", "pong2600", replace(seat(tmp_path), exam=exam)).environment
+    assert (told["COINOP_EVALUATE"], told["COINOP_AGENT"]) == ("1", "mine")
+    assert told["COINOP_FRAME_SKIP"] == "2"
 
 
 def test_secrets_travel_in_the_environment_only(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import socket
 import subprocess
 import sys
 import time
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -18,6 +19,7 @@ import pytest
 import torch
 from live import ROOT, Client, Server
 
+from server import VERSION
 from server.learn import checkpoint as checkpoints
 from server.learn.replay import Layout, Replay
 from server.net import wire
@@ -361,6 +363,9 @@ def test_the_settings_and_versions_of_a_run_are_kept(start: Start, tmp_path: Pat
     kept = json.loads((tmp_path / "runs" / "default" / "settings.json").read_text())
     assert kept["settings"]["learner"]["gamma"] == 0.9
     assert kept["versions"]["torch"] == torch.__version__
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert kept["versions"]["coinop"] == VERSION == project["version"]
+    assert kept["seed"] == 1
 
 
 def test_launched_emulators_play_and_end_with_the_server(start: Start) -> None:

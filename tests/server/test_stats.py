@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from server.stats import Event, EventLog, Rate, Recent
+from server.stats import Event, EventLog, Rate, Recent, Share
 
 
 class Clock:
@@ -40,6 +40,24 @@ def test_a_rate_is_not_one_over_the_last_interval() -> None:
         clock.now += 1.0
         got = rate.update(count)
     assert got == pytest.approx(100.0)
+
+
+def test_a_share_is_that_of_the_window_and_nothing_where_nothing_happened() -> None:
+    clock = Clock()
+    share = Share(5.0, clock=clock)
+    assert share.update(0, 0) is None
+    for second in range(1, 7):
+        clock.now += 1.0
+        got = share.update(second, 4 * second)
+    assert got == 0.25
+    for second in range(1, 7):  # from now on every one counts
+        clock.now += 1.0
+        got = share.update(6 + 4 * second, 24 + 4 * second)
+    assert got == 1.0
+    for _ in range(7):
+        clock.now += 1.0
+        got = share.update(30, 48)
+    assert got is None
 
 
 @given(st.lists(st.floats(0, 10), min_size=1, max_size=60))

@@ -1,0 +1,314 @@
+"""Has agents evaluated on schedule, each by a client of its own, and keeps the best weights."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import signal
+import time
+from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from server.agent import Agent
+from server.emulators import Exam, Seat
+from server.evaluation import SEED, Evaluation
+from server.fleet import Emulator, Launch
+from server.learn import checkpoint as checkpoints
+from server.learn.checkpoint import Checkpoint, CheckpointError
+from server.learn.network import Weights
+from server.lobby import Refused
+from server.net.listener import Connection
+from server.net.wire import Hello, Welcome
+from server.stats import EventLog, Score
+
+_MOST = 8  # evaluations at once, those that people start included
+_NICENESS = 19
+_END_S = 3.0  # for an emulator to end by itself
+
+
+@dataclass(slots=True)
+class _Turn:
+    """One scheduled evaluation: whose it is, who plays it, and how far it is."""
+
+    agent: Agent
+    emulator: Emulator
+    began_s: float
+    evaluation: Evaluation | None = None  # once the client has said Hello
+    over: bool = False
+
+
+class Examiner:
+    """Starts an evaluation when it is time, one at a time, and hears what it finds."""
+
+    def __init__(
+        self,
+        *,
+        agents: Mapping[str, Agent],
+        interval_s: float,
+        episodes: int,
+        sticky: float,
+        stall_s: float,
+        device: str,
+        find_launch: Callable[[str], Launch | None],
+        on_score: Callable[[str, Score, bool, bool], None],
+        events: EventLog,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._agents = agents
+        self._interval_s = interval_s
+        self._episodes = episodes
+        self._sticky = sticky
+        self._stall_s = stall_s
+        self._device = device
+        self._find_launch = find_launch
+        self._on_score = on_score
+        self._events = events
+        self._clock = clock
+        self._server, self._token, self._homes = "", "", Path()
+        self._due_s: dict[str, float] = {}
+        self._examined: dict[str, int] = {}  # step of the weights that were last evaluated
+        self._turn: _Turn | None = None
+        self._running: set[Evaluation] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._untold = True  # that an agent cannot be evaluated
+        self._stopping = False
+
+    def seat(self, server: str, token: str, homes: Path) -> None:
+        """Know where evaluation clients connect, and where they live."""
+        self._server, self._token, self._homes = server, token, homes
+
+    def take_up(self, agent: Agent) -> None:
+        """Learn what the best of an agent scored so far."""
+        self._due_s[agent.name] = self._clock() + self._interval_s
+        try:
+            best, note = checkpoints.load(agent.directory, checkpoints.BEST)
+        except CheckpointError as error:
+            best, note = None, f"{error}; the next evaluation is the best"
+        if note:
+            self._events.add(note, "warning")
+        if best is None:
+            return
+        if best.plain["sticky"] != self._sticky:
+            self._events.add(
+                f"the best weights of agent {agent.name} were evaluated with sticky actions of "
+                f"{best.plain['sticky']:g}, now it is {self._sticky:g}: the next evaluation is "
+                "the best",
+                "warning",
+            )
+            return
+        agent.evaluation_best = Score(**best.plain["evaluation"])
+
+    # --- clients that come for an evaluation ----------------------------------------------------
+
+    def admit(self, connection: Connection, hello: Hello, welcome: Welcome) -> None:
+        """Evaluate for a client, ours or a person's; Refused says why not."""
+        agent = self._agents.get(hello.agent)
+        if agent is None or agent.weights is None:
+            known = ", ".join(self._agents) or "none"
+            raise Refused(f"there is no agent {hello.agent!r} to evaluate; there are: {known}")
+        if agent.spaces != hello.spaces:
+            raise Refused(
+                f"agent {hello.agent!r} expects {agent.spaces.describe()}; you announced "
+                f"{hello.spaces.describe()}"
+            )
+        if len(self._running) >= _MOST:
+            raise Refused(f"{_MOST} evaluations run already")
+        turn = self._turn
+        ours = turn if turn and turn.emulator.seat.name == hello.client else None
+        self._do(self._begin(agent, agent.weights, connection, hello, welcome, ours))
+
+    async def _begin(
+        self,
+        agent: Agent,
+        weights: Weights,
+        connection: Connection,
+        hello: Hello,
+        welcome: Welcome,
+        turn: _Turn | None,
+    ) -> None:
+        """Copy the weights that play; a network is built in a thread, for frames must not wait."""
+        make = partial(
+            Evaluation,
+            spaces=agent.spaces,
+            shape=agent.shape,
+            device=self._device,
+            weights=weights,
+            frames=agent.frames,
+            episodes=self._episodes if turn else 0,
+            on_episode=lambda evaluation: self._count(agent, evaluation),
+            on_end=lambda evaluation, reason: self._ended(agent, evaluation, turn, reason),
+        )
+        evaluation = await asyncio.to_thread(make)
+        if connection.closing:  # it did not wait
+            if turn:
+                turn.over = True
+            return
+        self._running.add(evaluation)
+        if turn:
+            turn.evaluation = evaluation
+        else:
+            self._events.add(f"{hello.client} at {connection.address} evaluates {agent.name}")
+        agent.evaluating = 0
+        evaluation.attend(connection, hello, welcome)
+
+    def _count(self, agent: Agent, evaluation: Evaluation) -> None:
+        agent.evaluating = len(evaluation.results)
+
+    def _ended(self, agent: Agent, evaluation: Evaluation, turn: _Turn | None, reason: str) -> None:
+        self._running.discard(evaluation)
+        agent.evaluating = None
+        if turn:
+            turn.over = True
+        if self._stopping:
+            return
+        if evaluation.complete or (turn is None and evaluation.results):
+            self._do(self._conclude(agent, evaluation, scheduled=turn is not None))
+        else:
+            played = len(evaluation.results)
+            self._events.add(
+                f"an evaluation of agent {agent.name} broke off after {played} episodes: {reason}",
+                "warning",
+            )
+
+    async def _conclude(self, agent: Agent, evaluation: Evaluation, *, scheduled: bool) -> None:
+        """Tell what an evaluation found; keep the weights if they are the best so far.
+
+        What people evaluate by hand, with seeds and episodes of their own, is no match for it.
+        """
+        score, before = evaluation.score(), agent.evaluation_best
+        best = scheduled and (before is None or score.mean > before.mean)
+        if best:
+            try:
+                await asyncio.to_thread(self._keep, agent, evaluation, score)
+                agent.evaluation_best = score
+            except CheckpointError as error:
+                self._events.add(str(error), "error")
+                best = False
+        agent.evaluation = score
+        self._on_score(agent.name, score, scheduled, best)
+        self._events.add(
+            f"agent {agent.name} evaluated: {_describe(score)}{'; the best so far' if best else ''}"
+        )
+
+    def _keep(self, agent: Agent, evaluation: Evaluation, score: Score) -> None:
+        plain = {
+            "agent": agent.name,
+            "game": agent.game,
+            "spaces": agent.spaces.to_plain(),
+            "shape": agent.shape.to_plain(),
+            "frames": score.frames,
+            "steps": score.steps,
+            "evaluation": score.to_plain(),
+            "sticky": self._sticky,
+            "seed": SEED,
+        }
+        checkpoint = Checkpoint(evaluation.tensors(), plain)
+        checkpoints.save(agent.directory, checkpoint, checkpoints.BEST)
+
+    # --- the schedule ---------------------------------------------------------------------------
+
+    async def tend(self) -> None:
+        """Start an evaluation that is due, and look after the one under way."""
+        turn, now = self._turn, self._clock()
+        if turn is None:
+            due = [agent for agent in self._agents.values() if self._is_due(agent, now)]
+            if due:
+                self._start(min(due, key=lambda agent: self._due_s[agent.name]), now)
+            return
+        problem = self._problem(turn, now)
+        if problem:
+            self._events.add(f"no evaluation of agent {turn.agent.name}: {problem}", "warning")
+        if problem or turn.over:
+            self._turn = None
+            self._due_s[turn.agent.name] = now + self._interval_s  # a long one earns a long rest
+            if turn.evaluation is None or problem:
+                turn.emulator.signal(signal.SIGKILL)
+            await asyncio.to_thread(turn.emulator.end, _END_S)
+
+    def _is_due(self, agent: Agent, now: float) -> bool:
+        """Say whether there is something new to evaluate, and time to do it."""
+        weights = agent.weights
+        return (
+            self._interval_s > 0
+            and self._due_s[agent.name] <= now
+            and weights is not None
+            and weights.step > self._examined.get(agent.name, 0)
+        )
+
+    def _start(self, agent: Agent, now: float) -> None:
+        self._due_s[agent.name] = now + self._interval_s
+        launch = self._find_launch(agent.name)
+        if launch is None:
+            if self._untold:
+                self._untold = False
+                self._events.add(
+                    f"agent {agent.name} is not evaluated: its clients were not started by this "
+                    "server; start one with --evaluate, or use `python main.py eval`"
+                )
+            return
+        assert agent.weights is not None
+        self._examined[agent.name] = agent.weights.step
+        name = re.sub(r"[^A-Za-z0-9._-]", "-", f"eval-{launch.emulator}-{launch.game}")
+        sticky = self._sticky if launch.emulator == "ale" else 0.0
+        seat = Seat(
+            name,
+            self._server,
+            SEED,
+            self._homes / name,
+            self._token,
+            exam=Exam(agent.name, self._episodes, sticky),
+        )
+        # Behind those who train: an agent that never misses may play for half an hour.
+        quiet = replace(launch, count=1, show=False, throttle=False, niceness=_NICENESS)
+        emulator = Emulator(quiet, seat)
+        self._turn = _Turn(agent, emulator, now)
+        emulator.start(now)
+
+    def _problem(self, turn: _Turn, now: float) -> str:
+        """Say what is wrong with the evaluation under way; '' if nothing is."""
+        if turn.over:
+            return ""
+        # While it is connected, its end is heard from its connection.
+        if turn.evaluation is None and not turn.emulator.running:
+            return turn.emulator.last_words()
+        heard_s = turn.evaluation.seen_s if turn.evaluation else turn.began_s
+        if self._stall_s and now - heard_s > self._stall_s:
+            return f"its client sent no frame for {self._stall_s:g} s"
+        return ""
+
+    # --- tasks and the end ----------------------------------------------------------------------
+
+    def _do(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(self._guarded(work))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _guarded(self, work: Coroutine[Any, Any, None]) -> None:
+        try:
+            await work
+        except Exception as error:  # the rim of one evaluation: training goes on without it
+            self._events.add(f"an evaluation failed: {type(error).__name__}: {error}", "error")
+
+    def stop(self) -> None:
+        """Evaluate no more: nobody is told of what breaks off now."""
+        self._stopping = True
+        if self._turn is not None:
+            self._turn.emulator.signal(signal.SIGTERM)
+
+    async def finish(self) -> None:
+        """Wait for what is being kept, and for the emulator."""
+        await asyncio.gather(*self._tasks)
+        if self._turn is not None:
+            await asyncio.to_thread(self._turn.emulator.end, _END_S)
+
+
+def _describe(score: Score) -> str:
+    """Say what an evaluation found, in one line."""
+    return (
+        f"mean {score.mean:.5g} (median {score.median:.5g}, {score.lowest:.5g} to "
+        f"{score.highest:.5g}) over {score.episodes} greedy episodes at {score.frames:,} frames, "
+        f"{score.steps:,} steps"
+    )

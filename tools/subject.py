@@ -1,0 +1,160 @@
+"""Who is evaluated: an agent of a run, the weights of one of its checkpoints, and its game."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import config
+from server import emulators
+from server import fleet as fleet_module
+from server import run as run_module
+from server.fleet import Launch
+from server.learn import checkpoint as checkpoints
+from server.learn.checkpoint import Checkpoint
+from server.learn.network import Shape, Weights, to_flat
+from server.spaces import Spaces
+
+_KINDS = {"latest": checkpoints.LATEST, "best": checkpoints.BEST}
+_ADVICE = {
+    "latest": "one is written half a minute after a start, and at its end",
+    "best": "the evaluations during training keep one (--eval-interval-s); use --latest until then",
+}
+
+
+class SubjectError(Exception):
+    """There is nothing to evaluate; the message says why, and how to get something."""
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """An agent with the weights of one checkpoint."""
+
+    run: Path
+    agent: str
+    game: str
+    spaces: Spaces
+    which: str  # "latest" or "best"
+    checkpoint: Checkpoint
+
+    @property
+    def frames(self) -> int:
+        """Frames the agent had collected."""
+        return int(self.checkpoint.plain["frames"])
+
+    @property
+    def steps(self) -> int:
+        """Steps the learner had taken."""
+        plain = self.checkpoint.plain
+        return int(plain["learner"]["steps"] if "learner" in plain else plain["steps"])
+
+    @property
+    def shape(self) -> Shape:
+        """Shape of its network."""
+        plain = self.checkpoint.plain
+        # A checkpoint of before there was a choice tells its hidden layers only.
+        return Shape.from_plain(plain.get("shape") or {"hidden_sizes": plain["hidden_sizes"]})
+
+    def weights(self) -> Weights:
+        """Give the weights as one array."""
+        tensors = {
+            name.removeprefix("online."): tensor
+            for name, tensor in self.checkpoint.tensors.items()
+            if name.startswith("online.")
+        }
+        return Weights(0, self.steps, 0.0, to_flat(self.spaces, self.shape, tensors))
+
+    def client_settings(self) -> dict[str, Any]:
+        """Give what the run's clients were told of their games: a start level, say."""
+        return dict(config.client_settings(_settings(self.run)["server"]["client_setting"]))
+
+    def launch(self, game: str) -> Launch:
+        """Find how its game is played: as asked, as the run did, or as the list of games says."""
+        if ":" in game:
+            return _quiet(fleet_module.parse(game))
+        for launch in _launches(self.run):
+            if title(launch.game) == self.game:
+                return _quiet(launch)
+        if self.game in emulators.atari_games():
+            return _quiet(Launch("ale", self.game))
+        if self.game in emulators.games():
+            return _quiet(Launch(emulators.games()[self.game][0], self.game))
+        raise SubjectError(
+            f"nothing says how {self.game!r} is played: the run did not start its emulators; "
+            f"name it with --game EMULATOR:GAME, such as gym:{self.game}"
+        )
+
+    def observation(self, launch: Launch) -> str:
+        """Say how the agent sees an Atari game."""
+        if launch.emulator != "ale":
+            return ""
+        seen = self.spaces.observation
+        if seen.dtype == "float32":
+            return "features"
+        return "ram" if len(seen.shape) == 1 else "image"
+
+
+def find(runs: Path, run: str, *, agent: str | None, game: str, which: str) -> Subject:
+    """Find the agent that is meant, and read its weights."""
+    path = runs / run
+    if not path.is_dir():
+        known = sorted(entry.name for entry in runs.glob("*") if entry.is_dir())
+        raise SubjectError(f"no run {run!r} in {runs}; there are: {', '.join(known) or 'none'}")
+    agents = run_module.agents_of(path)
+    name = _chosen(agents, agent, title(game.rpartition(":")[2]))
+    if name is None:
+        known = [f"{known} (plays {about[0]})" for known, about in agents.items()]
+        raise SubjectError(
+            f"which agent of run {run!r}? There are: {', '.join(known) or 'none yet'}; "
+            "name one with --agent"
+        )
+    directory = path / "agents" / name
+    checkpoint, note = checkpoints.load(directory, _KINDS[which])
+    if note:
+        print(f"coinop: {note}", file=sys.stderr)
+    if checkpoint is None:
+        raise SubjectError(
+            f"agent {name!r} has no {which} checkpoint in {directory}: {_ADVICE[which]}"
+        )
+    return Subject(path, name, *agents[name], which, checkpoint)
+
+
+def title(game: str) -> str:
+    """Give a game's name as clients announce it."""
+    return re.sub(r"[^A-Za-z0-9._-]", "-", game)
+
+
+def _chosen(agents: Mapping[str, tuple[str, Spaces]], agent: str | None, game: str) -> str | None:
+    """Give the one agent that fits; None if there is none, or several."""
+    if agent is not None:
+        return agent if agent in agents else None
+    fitting = [name for name, (plays, _) in agents.items() if plays == game] or list(agents)
+    return fitting[0] if len(fitting) == 1 else None
+
+
+def _launches(run: Path) -> Iterator[Launch]:
+    """Give what the run last launched."""
+    settings = _settings(run)
+    for text in settings["emulators"]["launch"]:
+        yield fleet_module.parse(text)
+    for entry in settings["fleet"]:
+        yield Launch(entry["emulator"], entry["game"])
+
+
+def _settings(run: Path) -> dict[str, Any]:
+    """Give the settings that the run was last started with; empty ones if they are lost."""
+    empty = {"server": {"client_setting": []}, "emulators": {"launch": []}, "fleet": []}
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+        return {**empty, **json.loads((run / "settings.json").read_text("utf-8"))["settings"]}
+    return empty
+
+
+def _quiet(launch: Launch) -> Launch:
+    """Give the launch of one emulator that nobody watches."""
+    return Launch(launch.emulator, launch.game, show=False, throttle=False).check()
