@@ -17,12 +17,15 @@ OPTIONS = {
     "--values": 128,
     "--fps": 2000.0,
     "--batch-size": 256,
+    "--trainer": "thread",
+    "--training-workers": 1,
 }
 
 
 async def measure(options: argparse.Namespace) -> Round:
     """Measure one round: held pace, full speed with and without training, bare learner."""
-    async with host.server(learner={"batch_size": options.batch_size}) as app:
+    home = {"trainer": options.trainer, "training_workers": options.training_workers}
+    async with host.server(learner={"batch_size": options.batch_size}, trainer=home) as app:
         load = {"clients": options.clients, "seconds": options.seconds, "values": options.values}
         # Not counted: fills the replay, so that training runs from the first counted second on.
         await crowd.play(app.listener.port, **{**load, "seconds": 1.0})
