@@ -86,6 +86,13 @@ class Report:
     spent: Spent = field(default_factory=Spent)
 
 
+class Part(NamedTuple):
+    """One batch of a sample, and where its transitions come from."""
+
+    frames: Ints  # (batch,) their indices
+    batch: Batch
+
+
 class Gradient(NamedTuple):
     """What some batches ask of the weights, and what was seen on the way."""
 
@@ -93,7 +100,7 @@ class Gradient(NamedTuple):
     batches: int
     loss: float
     norm: float
-    chosen: Tensor  # (batch,) worth of the actions taken, in the last batch
+    chosen: Tensor  # (batch, heads, width) atoms of the actions taken, in the last batch
     errors: list[tuple[Ints, Floats]]  # of each batch: where it came from, how wrong it was
     forward_s: float
     backward_s: float
@@ -159,10 +166,11 @@ class Learner:
         for number, parts in enumerate(steps):
             if number and between_steps is not None:
                 between_steps()
-            self.step(parts)
+            gradient = self.step(parts)
+        self.note_worth(gradient)
         return True
 
-    def gather(self) -> list[list[Sample]]:
+    def gather(self) -> list[list[Part]]:
         """Gather one sample, cut into the batches of each step; none where there is nothing."""
         rules, began = self.rules, time.perf_counter()
         batches = rules.steps_per_sample * rules.gradient_accumulation
@@ -174,35 +182,46 @@ class Learner:
         )
         if sample is None:
             return []
-        parts = sample.split(batches)
+        parts = self.cut(sample, batches)
         each = rules.gradient_accumulation
         self._sample_s += time.perf_counter() - began
         self._samples += 1
         return [parts[first : first + each] for first in range(0, batches, each)]
 
-    def step(self, parts: list[Sample]) -> None:
+    def cut(self, sample: Sample, batches: int) -> list[Part]:
+        """Cut a sample into equal batches; what is the same for all is done once for all."""
+        size = len(sample.index) // batches
+        whole = self._to_batch(sample)
+        return [
+            Part(sample.index[number * size : (number + 1) * size], batch)
+            for number, batch in enumerate(whole.split(batches))
+        ]
+
+    def step(self, parts: list[Part]) -> Gradient:
         """Take one gradient step on the mean gradient of these batches."""
         gradient = self.compute(parts)
         self.learned(gradient)
         self.apply(gradient)
+        return gradient
 
-    def compute(self, parts: list[Sample]) -> Gradient:
+    def compute(self, parts: list[Part]) -> Gradient:
         """Find the mean gradient of these batches, with weights that stay as they are."""
         self._gradient.zero_()
         self._online.renew_noise(self._noise)
         self._target.renew_noise(self._noise)
         loss_sum = forward_s = backward_s = 0.0
         errors = []
-        for sample in parts:
+        for frames, batch in parts:
             began = time.perf_counter()
-            loss = self._loss(self._to_batch(sample))
+            loss = self._loss(batch)
             judged = time.perf_counter()
-            (loss.total / len(parts)).backward()  # type: ignore[no-untyped-call]
+            total = loss.total if len(parts) == 1 else loss.total / len(parts)
+            total.backward()  # type: ignore[no-untyped-call]
             backward_s += time.perf_counter() - judged
             forward_s += judged - began
-            loss_sum += float(loss.total.detach())
-            errors.append((sample.index, loss.error.cpu().numpy()))
-        norm = float(torch.linalg.vector_norm(self._gradient))
+            loss_sum += loss.total.item()
+            errors.append((frames, loss.error.cpu().numpy()))
+        norm = torch.linalg.vector_norm(self._gradient).item()
         mean = loss_sum / len(parts)
         return Gradient(
             self._gradient, len(parts), mean, norm, loss.chosen, errors, forward_s, backward_s
@@ -223,10 +242,19 @@ class Learner:
             self._update_target()
         self._note(gradient, finite, time.perf_counter() - began)
 
+    def note_worth(self, gradient: Gradient) -> None:
+        """Note what the actions of a batch are worth; once a sample is enough for people."""
+        worth = self._online.worth(gradient.chosen).mean(1)
+        low, high = worth.aminmax()
+        self.report = replace(
+            self.report, q_min=low.item(), q_mean=worth.mean().item(), q_max=high.item()
+        )
+
     def follow(self, other: Learner) -> None:
         """Take over the weights and the target of another learner, and know how far it is."""
         self._flat.copy_(other._flat)
         self._target_flat.copy_(other._target_flat)
+        self.rules = other.rules
         self.report = other.report
 
     def replica(self, number: int) -> Learner:
@@ -256,7 +284,8 @@ class Learner:
         )
 
     def _target_of(self, batch: Batch) -> Target:
-        judged: Outputs = self._target(batch.next_observation)
+        following = self._online.scaled(batch.next_observation)  # once for both networks
+        judged: Outputs = self._target(following)
         if self.rules.munchausen:
             return losses.munchausen_target(
                 batch,
@@ -267,7 +296,7 @@ class Learner:
                 self.rules.munchausen,
                 _MUNCHAUSEN_TEMPERATURE,
             )
-        chosen: Outputs = self._online(batch.next_observation)
+        chosen: Outputs = self._online(following)
         if self._shape.distribution == "categorical":
             support = self._online.support
             return losses.categorical_target(batch, chosen, judged, self._heads, support)
@@ -320,7 +349,8 @@ class Learner:
 
     def _to_batch(self, sample: Sample) -> Batch:
         def tensor(array: np.ndarray[Any, Any]) -> Tensor:
-            return torch.from_numpy(array).to(self._device)
+            there = torch.from_numpy(array)
+            return there if self._device.type == "cpu" else there.to(self._device)
 
         rows = sample.transitions
         choice, continuous = tensor(rows.choice).long(), tensor(rows.continuous)
@@ -392,7 +422,6 @@ class Learner:
 
     def _note(self, gradient: Gradient, finite: bool, optimise_s: float) -> None:
         before = self.report
-        low, high = (float(bound) for bound in gradient.chosen.aminmax())
         transitions = gradient.batches * self.rules.batch_size
         spent = replace(
             before.spent,
@@ -409,9 +438,9 @@ class Learner:
             skipped=before.skipped + (not finite),
             loss=gradient.loss,
             gradient_norm=gradient.norm,
-            q_min=low,
-            q_mean=float(gradient.chosen.mean()),
-            q_max=high,
+            q_min=before.q_min,
+            q_mean=before.q_mean,
+            q_max=before.q_max,
             learning_rate=self.learning_rate,
             spent=spent,
         )

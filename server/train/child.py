@@ -52,6 +52,7 @@ class Child:
             "clients": self._thread.set_clients,
             "pause": self._thread.set_pause,
             "wake": self._thread.frames_arrived,
+            "target": lambda _: self._thread.refresh_target(),
             "post": self._post,
         }
 

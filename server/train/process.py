@@ -181,6 +181,13 @@ class TrainingProcess:
         assert self._board is not None
         return self._ask(self._board.read_state)
 
+    def refresh_target(self) -> Future[None]:
+        """Ask that the target network become equal to the one that trains."""
+        if self._learner is not None:
+            return done(self._learner.refresh_target())
+        self._tell("target", None)
+        return self._ask(lambda: None)  # answered after it: what it is told is done in order
+
     def stop(self, timeout_s: float) -> bool:
         """End the process after its sample; False if it had to be killed."""
         with self._gate:

@@ -42,6 +42,9 @@ class Trained(Protocol):
     def set_state(self, state: State) -> None:
         """Go on from what get_state gave."""
 
+    def refresh_target(self) -> None:
+        """Make the target equal to the network that trains."""
+
 
 class TrainingThread:
     """The learner's home in a thread of the server."""
@@ -126,6 +129,10 @@ class TrainingThread:
     def learner_state(self) -> Future[State]:
         """Ask for everything that a checkpoint needs."""
         return self.call(self._learner.get_state)
+
+    def refresh_target(self) -> Future[None]:
+        """Ask that the target network become equal to the one that trains."""
+        return self.call(self._learner.refresh_target)
 
     def call(self, function: Callable[[], T]) -> Future[T]:
         """Have the learner's owner call a function between two samples."""

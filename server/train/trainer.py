@@ -63,6 +63,9 @@ class Trainer(Protocol):
     def learner_state(self) -> Future[State]:
         """Ask for everything that a checkpoint needs."""
 
+    def refresh_target(self) -> Future[None]:
+        """Ask that the target network become equal to the one that trains."""
+
     def stop(self, timeout_s: float) -> bool:
         """End after the sample under way; False if it did not end in time.
 

@@ -56,6 +56,8 @@ class Worker:
                 self._learner.learned(gradient)
             with self._lock.write():
                 self._learner.apply(gradient)
+                if number == len(steps) - 1:
+                    self._learner.note_worth(gradient)
         return bool(steps)
 
     def weights(self) -> Weights:
@@ -72,6 +74,11 @@ class Worker:
         """Go on from a kept state."""
         with self._lock.write():
             self._learner.set_state(state)
+
+    def refresh_target(self) -> None:
+        """Make the target equal to the network that trains."""
+        with self._lock.write():
+            self._learner.refresh_target()
 
 
 class _Held:
@@ -175,6 +182,10 @@ class TrainingWorkers:
     def learner_state(self) -> Future[State]:
         """Ask for everything that a checkpoint needs."""
         return self._threads[0].learner_state()
+
+    def refresh_target(self) -> Future[None]:
+        """Ask that the target network become equal to the one that trains."""
+        return self._threads[0].refresh_target()
 
     def stop(self, timeout_s: float) -> bool:
         """End the threads after their samples; False if one did not end in time."""

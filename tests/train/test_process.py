@@ -114,6 +114,20 @@ def test_it_goes_on_from_what_was_kept(stage: Callable[..., Stage], tmp_path: Pa
         assert tensor.equal(state["tensors"][name]), name
 
 
+def test_the_target_can_be_refreshed_from_outside(stage: Callable[..., Stage]) -> None:
+    one = stage()
+    one.trainer.start()
+    one.trains_on()
+    one.trainer.set_controls(Controls(training=False))
+    until(lambda: one.trainer.state is TrainerState.PAUSED)
+    tensors = one.trainer.learner_state().result(30)["tensors"]
+    names = [name.removeprefix("online.") for name in tensors if name.startswith("online.")]
+    assert not all(tensors[f"online.{name}"].equal(tensors[f"target.{name}"]) for name in names)
+    one.trainer.refresh_target().result(30)
+    tensors = one.trainer.learner_state().result(30)["tensors"]
+    assert all(tensors[f"online.{name}"].equal(tensors[f"target.{name}"]) for name in names)
+
+
 def test_it_obeys_and_sleeps(stage: Callable[..., Stage]) -> None:
     one = stage(ratio=8.0)  # a sample of 32 transitions for 4 frames
     one.trainer.start()

@@ -115,6 +115,15 @@ def test_a_replica_follows_whole_weights() -> None:
     assert not np.array_equal(replica.weights().flat, learner.weights().flat)
 
 
+def test_the_target_can_be_refreshed_from_outside(deaths: list[BaseException]) -> None:
+    learner = recipe().make(played(300))
+    trainer = make(deaths, learner, 2)
+    learner.train()
+    assert not learner._target_flat.equal(learner._flat)
+    trainer.refresh_target().result(0)  # at once: nobody trains
+    assert learner._target_flat.equal(learner._flat)
+
+
 def test_one_dead_worker_is_a_dead_trainer() -> None:
     deaths: list[BaseException] = []
     trainer = make(deaths, recipe().make(played(300)), 3)
