@@ -293,12 +293,18 @@ class Trainer:
     """Where and how hard the learner runs."""
 
     training: bool = setting(True, "Train from the start (the key t switches it).")
+    trainer: str = setting(
+        "thread",
+        "Where the learner runs: in a thread of the server, in several, or in its own process.",
+        choices=("thread", "workers", "process"),
+    )
     training_workers: int = setting(
         1,
-        "Training threads; one with several steps per sample is the measured choice.",
+        "Training threads of trainer = workers; one with several steps per sample is the measured "
+        "choice.",
         unit="threads",
         low=1,
-        high=1,
+        high=64,
     )
     training_steps_per_sample: int = setting(
         4, "Gradient steps taken from one gathered sample.", unit="steps", low=1, high=256
@@ -651,6 +657,17 @@ def _check_together(config: Config) -> None:
         raise ConfigError(
             f"min_replay = {config.replay.min_replay} must be at most half of "
             f"replay_capacity = {config.replay.replay_capacity}"
+        )
+    trainer = config.trainer
+    if trainer.training_workers > 1 and trainer.trainer != "workers":
+        raise ConfigError(
+            f"training_workers = {trainer.training_workers} needs trainer = workers, "
+            f"not {trainer.trainer}"
+        )
+    if trainer.trainer == "process" and config.replay.replay_storage != "file":
+        raise ConfigError(
+            f"trainer = process needs replay_storage = file, which another process can map, "
+            f"not {config.replay.replay_storage}"
         )
     network = config.network
     if network.bins == 1:

@@ -69,6 +69,14 @@ _OPTIONS: dict[str, dict[str, Any]] = {
     },
     "--fps": {"type": float, "help": "frames/s offered together (default: %(default)s)"},
     "--batch-size": {"type": _positive, "help": "transitions per step (default: %(default)s)"},
+    "--trainer": {
+        "choices": ("thread", "workers", "process"),
+        "help": "where the learner runs (default: %(default)s)",
+    },
+    "--training-workers": {
+        "type": _positive,
+        "help": "threads of --trainer workers (default: %(default)s)",
+    },
     "--niceness": {
         "type": int,
         "choices": range(20),

@@ -17,12 +17,15 @@ OPTIONS = {
     "--values": 128,
     "--fps": 2000.0,
     "--batch-size": 256,
+    "--trainer": "thread",
+    "--training-workers": 1,
 }
 
 
 async def measure(options: argparse.Namespace) -> Round:
     """Measure one round: held pace, full speed with and without training, bare learner."""
-    async with host.server(learner={"batch_size": options.batch_size}) as app:
+    home = {"trainer": options.trainer, "training_workers": options.training_workers}
+    async with host.server(learner={"batch_size": options.batch_size}, trainer=home) as app:
         load = {"clients": options.clients, "seconds": options.seconds, "values": options.values}
         # Not counted: fills the replay, so that training runs from the first counted second on.
         await crowd.play(app.listener.port, **{**load, "seconds": 1.0})
@@ -51,11 +54,11 @@ async def measure(options: argparse.Namespace) -> Round:
 
 async def _beside(app: App, **load: float) -> tuple[dict[str, float], float]:
     """Play, and count the learner's steps over the same seconds."""
-    learner = host.agent_of(app).learner
+    trainer = host.agent_of(app).trainer
     marks: list[tuple[float, int]] = []
 
     def mark() -> None:
-        marks.append((time.perf_counter(), learner.report.steps))
+        marks.append((time.perf_counter(), trainer.report.steps))
 
     figures = await crowd.play(app.listener.port, on_start=mark, **load)  # type: ignore[arg-type]
     mark()
@@ -65,9 +68,10 @@ async def _beside(app: App, **load: float) -> tuple[dict[str, float], float]:
 
 def _bare(app: App, seconds: float) -> float:
     """Run the same learner on the same replay with nothing beside it."""
-    agent = host.agent_of(app)
-    steps, began = agent.learner.report.steps, time.perf_counter()
-    # The trainer is paused and the clients are gone: the learner is ours while the loop waits.
+    learner = host.learner_like(app)
+    learner.train()  # the first steps allocate
+    steps, began = learner.report.steps, time.perf_counter()
+    # The trainer is paused and the clients are gone: nobody disturbs while the loop waits.
     while time.perf_counter() - began < seconds:
-        agent.learner.train()
-    return (agent.learner.report.steps - steps) / (time.perf_counter() - began)
+        learner.train()
+    return (learner.report.steps - steps) / (time.perf_counter() - began)

@@ -9,8 +9,10 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import config
+from server import nursery
 from server.agent import Agent
 from server.app import App, prepare_process
+from server.learn.learner import Learner
 
 AGENT = "bench"  # whom the load clients feed
 
@@ -40,6 +42,12 @@ async def server(**settings: dict[str, Any]) -> AsyncIterator[App]:
 def agent_of(app: App) -> Agent:
     """Give the agent that the load clients feed."""
     return app.agents[AGENT]
+
+
+def learner_like(app: App) -> Learner:
+    """Make a learner like the one of the load clients' agent, on the same replay."""
+    agent = agent_of(app)
+    return nursery.recipe(app.config, agent.spaces, sample_seed=1).make(agent.replay)
 
 
 def set_training(app: App, on: bool) -> None:

@@ -69,11 +69,11 @@ async def _lockstep(
         if not train:
             return fps, {}
         host.set_training(app, True)
-        steps = agent.learner.report.steps + _FIRST_STEPS
-        await _until(lambda: agent.learner.report.steps >= steps, games)
+        steps = agent.trainer.report.steps + _FIRST_STEPS
+        await _until(lambda: agent.trainer.report.steps >= steps, games)
         await asyncio.sleep(_WARMUP_S)
         trained_fps, steps_per_s = await _rates(
-            options.seconds, lambda: agent.frames, lambda: agent.learner.report.steps
+            options.seconds, lambda: agent.frames, lambda: agent.trainer.report.steps
         )
     return fps, {"fps": trained_fps, "steps_per_s": steps_per_s}
 

@@ -17,12 +17,13 @@ OPTIONS = {
     "--clients": 16,
     "--values": 128,
     "--pin": False,
+    "--trainer": "thread",
 }
 
 
 async def measure(options: argparse.Namespace) -> Round:
     """Measure one round: echo and server, with many clients and with one."""
-    async with host.server(trainer={"training": False}) as app:
+    async with host.server(trainer={"training": False, "trainer": options.trainer}) as app:
         bare = await echo.listen()
         ports = bare.sockets[0].getsockname()[1], app.listener.port
         figures = await _compare(*ports, options, options.clients, "", None)

@@ -107,12 +107,13 @@ class Stage:
         rules = self.rules
         return lambda: self.sampler.sample(count, n_step=rules.n_step, gamma=rules.gamma)
 
-    def step_work(self) -> Callable[[], None]:
+    def step_work(self) -> Callable[[], object]:
         """Take one gradient step on one batch."""
         rules = self.rules
         batch = self.sampler.sample(rules.batch_size, n_step=rules.n_step, gamma=rules.gamma)
         assert batch is not None
-        return lambda: self.learner.step([batch])
+        parts = self.learner.cut(batch, 1)
+        return lambda: self.learner.step(parts)
 
     def _hello(self) -> wire.Hello:
         return wire.Hello("bench", "1", "bench", "bench", self.spaces)

@@ -14,7 +14,6 @@ from server.controls import Controls
 from server.curves import Place
 from server.learn import checkpoint as checkpoints
 from server.learn.checkpoint import Checkpoint
-from server.learn.learner import Learner
 from server.learn.network import Shape, Weights
 from server.learn.policy import Mix, Policy
 from server.learn.replay import Replay
@@ -22,7 +21,7 @@ from server.learn.schedule import Linear
 from server.session import Session
 from server.spaces import Spaces
 from server.stats import RETURN_HISTORY, RETURN_WINDOW, AgentView, Rate, Score, Share
-from server.train.thread import TrainerState, TrainingThread
+from server.train.trainer import Trainer, TrainerState
 
 _RATE_WINDOW_S = 5.0
 _MIX_FRAMES = 64  # between looks at the schedules
@@ -49,19 +48,17 @@ class Agent:
         shape: Shape,
         directory: Path,
         replay: Replay,
-        learner: Learner,
+        trainer: Trainer,
         policy: Policy,
         schedules: Schedules,
         controls: Controls,
         min_replay: int,
-        max_replay_ratio: float,
         schedule_call: Callable[[Callable[[], None]], object],
-        on_death: Callable[[str, BaseException], None],
     ) -> None:
         self.name = name
         self.game = game
         self.spaces = spaces
-        self.learner = learner
+        self.trainer = trainer
         self.replay = replay
         self.shape = shape
         self.directory = directory
@@ -71,15 +68,6 @@ class Agent:
         self._min_replay = min_replay
         self._mix_until = 0
         self._frames_before = 0  # collected in a replay that this one does not hold
-        self.trainer = TrainingThread(
-            name=name,
-            learner=learner,
-            replay=replay,
-            min_replay=min_replay,
-            max_replay_ratio=max_replay_ratio,
-            controls=controls,
-            on_death=lambda error: on_death(name, error),
-        )
         self.batcher = Batcher(
             policy=policy,
             replay=replay,
@@ -110,7 +98,7 @@ class Agent:
 
     def place(self) -> Place:
         """Say where the agent is on its learning curve."""
-        return Place(self.name, self.frames, self.learner.report.steps)
+        return Place(self.name, self.frames, self.trainer.report.steps)
 
     def _on_appended(self, head: int) -> None:
         """Follow the frames: the schedules now and then, the trainer at once."""
@@ -149,17 +137,17 @@ class Agent:
 
     async def refresh_policy(self) -> bool:
         """Copy the trained weights into play; False if they were not fit for it."""
-        weights = await asyncio.wrap_future(self.trainer.call(self.learner.weights))
+        weights = await asyncio.wrap_future(self.trainer.weights())
         return self._policy.load(weights)
 
     def awaits_first_weights(self) -> bool:
         """Say whether training has begun but play still uses the untrained weights."""
         weights = self._policy.weights
-        return weights is not None and weights.step == 0 < self.learner.report.steps
+        return weights is not None and weights.step == 0 < self.trainer.report.steps
 
     async def save(self) -> None:
         """Write a checkpoint; the disk is waited for in a thread of its own."""
-        state = await asyncio.wrap_future(self.trainer.call(self.learner.get_state))
+        state = await asyncio.wrap_future(self.trainer.learner_state())
         checkpoint = Checkpoint(
             state["tensors"],
             {
@@ -181,7 +169,7 @@ class Agent:
     def restore(self, checkpoint: Checkpoint) -> None:
         """Go on from a checkpoint; before the trainer starts."""
         plain = checkpoint.plain
-        self.learner.set_state({"tensors": checkpoint.tensors, "counters": plain["learner"]})
+        self.trainer.restore({"tensors": checkpoint.tensors, "counters": plain["learner"]})
         self._frames_before = max(0, plain["frames"] - self.replay.head)
         self._episodes = plain["episodes"]
         self._returns.extend(plain["returns"])
@@ -193,8 +181,8 @@ class Agent:
     def start(self) -> None:
         """Load the first weights into play and start the trainer."""
         self._refresh_mix()
-        self._policy.load(self.learner.weights())
-        report = self.learner.report
+        self._policy.load(self.trainer.weights().result())  # at once: it does not run yet
+        report = self.trainer.report
         self._rates = {
             "frames": Rate(_RATE_WINDOW_S, self.frames),
             "steps": Rate(_RATE_WINDOW_S, report.steps),
@@ -211,7 +199,7 @@ class Agent:
 
     def view(self) -> AgentView:
         """Give everything people see of this agent."""
-        report, mix, controls = self.learner.report, self.mix(), self.controls
+        report, mix, controls = self.trainer.report, self.mix(), self.controls
         weights = self._policy.weights
         frames = self.frames
         rate = {
@@ -239,7 +227,7 @@ class Agent:
             q_min=report.q_min,
             q_mean=report.q_mean,
             q_max=report.q_max,
-            learning_rate=self.learner.learning_rate,
+            learning_rate=report.learning_rate,
             epsilon=mix.epsilon,
             epsilon_natural=controls.epsilon is None and not controls.greedy,
             expert_ratio=mix.expert_ratio,

@@ -121,6 +121,11 @@ class App:
             client_timeout_s=config.server.client_timeout_s,
         )
 
+    @property
+    def config(self) -> Config:
+        """The settings that it was started with."""
+        return self._config
+
     # --- the server's life, in reading order ------------------------------------------------
 
     async def run(self) -> int:
@@ -411,6 +416,7 @@ class App:
             events=self.events,
             schedule_call=loop.call_soon,
             on_death=lambda who, error: _from_thread(loop, self._trainer_died, who, error),
+            on_fall=lambda text: _from_thread(loop, self.events.add, text, "warning"),
         )
         if saved_s is not None:
             self._saved_s = time.monotonic() - max(0.0, time.time() - saved_s)

@@ -15,14 +15,20 @@ from server.agent import Agent, Schedules
 from server.controls import Controls
 from server.learn import checkpoint as checkpoints
 from server.learn.checkpoint import Checkpoint, CheckpointError
-from server.learn.learner import Learner, Rules
+from server.learn.learner import Rules
 from server.learn.network import Shape, make_inference
 from server.learn.policy import Coding, Policy
+from server.learn.recipe import Recipe, Sampling
 from server.learn.replay import Layout, Replay
-from server.learn.sampler import PrioritySampler, UniformSampler
 from server.learn.schedule import Linear
 from server.spaces import Spaces, from_plain
 from server.stats import EventLog
+from server.train.process import TrainingProcess
+from server.train.thread import TrainingThread
+from server.train.trainer import Trainer
+from server.train.workers import TrainingWorkers
+
+_REPLAY = "replay.bin"
 
 
 def make_agent(
@@ -36,6 +42,7 @@ def make_agent(
     events: EventLog,
     schedule_call: Callable[[Callable[[], None]], object],
     on_death: Callable[[str, BaseException], None],
+    on_fall: Callable[[str], None],
 ) -> tuple[Agent, float | None]:
     """Give the agent, and when it was last saved (seconds since the epoch) if it ever was."""
     shape = _shape(config)
@@ -54,13 +61,15 @@ def make_agent(
         shape=shape,
         directory=directory,
         replay=replay,
-        learner=Learner(
-            spaces=spaces,
-            shape=shape,
-            rules=_rules(config),
-            sampler=_sampler(config, replay, sample_seed),
-            device=config.network.device,
-            seed=config.run.seed,
+        trainer=_trainer(
+            config,
+            directory,
+            replay,
+            recipe(config, spaces, sample_seed),
+            name=name,
+            controls=controls,
+            on_death=lambda error: on_death(name, error),
+            on_fall=on_fall,
         ),
         policy=Policy(
             make_inference(spaces, shape, config.network.device, noise_seed),
@@ -70,9 +79,7 @@ def make_agent(
         schedules=_schedules(config),
         controls=controls,
         min_replay=config.replay.min_replay,
-        max_replay_ratio=config.trainer.max_replay_ratio,
         schedule_call=schedule_call,
-        on_death=on_death,
     )
     return agent, _resume(agent, checkpoint, directory, spaces, shape, events)
 
@@ -91,7 +98,7 @@ def _resume(
         agent.restore(checkpoint)
         events.add(
             f"agent {agent.name} resumed: {agent.frames:,} frames, "
-            f"{agent.learner.report.steps:,} steps, {agent.replay.size:,} frames in the replay"
+            f"{agent.trainer.report.steps:,} steps, {agent.replay.size:,} frames in the replay"
         )
         return _saved_at(directory)
     if agent.replay.head:
@@ -107,7 +114,7 @@ def _open_replay(config: Config, directory: Path, spaces: Spaces) -> Replay:
     layout = Layout.of(spaces, config.replay.replay_capacity)
     if config.replay.replay_storage == "memory":
         return Replay.in_memory(layout)
-    return Replay.in_file(directory / "replay.bin", layout)
+    return Replay.in_file(directory / _REPLAY, layout)
 
 
 def _shape(config: Config) -> Shape:
@@ -116,17 +123,55 @@ def _shape(config: Config) -> Shape:
     return Shape(**settings)
 
 
-def _rules(config: Config) -> Rules:
-    learner = dataclasses.asdict(config.learner)
-    return Rules(steps_per_sample=config.trainer.training_steps_per_sample, **learner)
+def recipe(config: Config, spaces: Spaces, sample_seed: int) -> Recipe:
+    """Give what the learner of a game is made of."""
+    replay, rules = config.replay, dataclasses.asdict(config.learner)
+    return Recipe(
+        spaces=spaces,
+        shape=_shape(config),
+        rules=Rules(steps_per_sample=config.trainer.training_steps_per_sample, **rules),
+        sampling=Sampling(
+            priorities=replay.sampling == "priority",
+            seed=sample_seed,
+            alpha=replay.priority_alpha,
+            beta=replay.priority_beta,
+            beta_steps=replay.priority_beta_steps,
+        ),
+        device=config.network.device,
+        seed=config.run.seed,
+    )
 
 
-def _sampler(config: Config, replay: Replay, seed: int) -> UniformSampler:
-    settings = config.replay
-    if settings.sampling == "uniform":
-        return UniformSampler(replay, seed)
-    beta = Linear(settings.priority_beta, 1.0, settings.priority_beta_steps)
-    return PrioritySampler(replay, seed, alpha=settings.priority_alpha, beta=beta)
+def _trainer(
+    config: Config,
+    directory: Path,
+    replay: Replay,
+    recipe: Recipe,
+    *,
+    name: str,
+    controls: Controls,
+    on_death: Callable[[BaseException], None],
+    on_fall: Callable[[str], None],
+) -> Trainer:
+    """Give the learner the home that the settings ask for."""
+    settings = config.trainer
+    common: dict[str, Any] = {
+        "name": name,
+        "replay": replay,
+        "min_replay": config.replay.min_replay,
+        "max_replay_ratio": settings.max_replay_ratio,
+        "controls": controls,
+        "on_death": on_death,
+    }
+    if settings.trainer == "process":
+        file = directory / _REPLAY
+        return TrainingProcess(
+            recipe=recipe, replay_file=file, directory=directory, on_fall=on_fall, **common
+        )
+    learner = recipe.make(replay)
+    if settings.trainer == "workers":
+        return TrainingWorkers(learner=learner, workers=settings.training_workers, **common)
+    return TrainingThread(learner=learner, **common)
 
 
 def _schedules(config: Config) -> Schedules:

@@ -172,6 +172,8 @@ class Rate:
     def update(self, count: float) -> float:
         """Note the counter's value now, and give its growth per second over the window."""
         now = self._clock()
+        if count < self._points[-1][1]:  # it went back, as a learner that fell does: begin anew
+            self._points.clear()
         self._points.append((now, count))
         # Keep one point at or before the window's start, so that the window is covered whole.
         while len(self._points) > 2 and self._points[1][0] <= now - self._window_s:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -23,7 +23,8 @@ from server.learn.network import (
     flatten_parameters,
     to_bins,
 )
-from server.learn.sampler import Sample, UniformSampler
+from server.learn.replay import Ints
+from server.learn.sampler import Floats, Sample, UniformSampler
 from server.learn.schedule import Linear, Warmed
 from server.net.wire import Source
 from server.spaces import Spaces
@@ -57,6 +58,18 @@ class Rules:
 
 
 @dataclass(frozen=True, slots=True)
+class Spent:
+    """Seconds that a learner has spent, by what it did; they only grow."""
+
+    sample_s: float = 0.0
+    forward_s: float = 0.0  # the target and the loss included
+    backward_s: float = 0.0
+    optimise_s: float = 0.0  # clipping and the target's update included
+    sync_s: float = 0.0  # copies of weights and of the whole state
+    wait_s: float = 0.0  # for locks
+
+
+@dataclass(frozen=True, slots=True)
 class Report:
     """What a learner has done so far; counters only grow."""
 
@@ -69,10 +82,36 @@ class Report:
     q_min: float | None = None
     q_mean: float | None = None
     q_max: float | None = None
+    learning_rate: float = 0.0
+    spent: Spent = field(default_factory=Spent)
+
+
+class Part(NamedTuple):
+    """One batch of a sample, and where its transitions come from."""
+
+    frames: Ints  # (batch,) their indices
+    batch: Batch
+
+
+class Gradient(NamedTuple):
+    """What some batches ask of the weights, and what was seen on the way."""
+
+    flat: Tensor  # (parameters,)
+    batches: int
+    loss: float
+    norm: float
+    chosen: Tensor  # (batch, heads, width) atoms of the actions taken, in the last batch
+    errors: list[tuple[Ints, Floats]]  # of each batch: where it came from, how wrong it was
+    forward_s: float
+    backward_s: float
 
 
 class Learner:
-    """Owns the network that trains, its target and its optimizer; knows no thread."""
+    """Owns the network that trains, its target and its optimizer; knows no thread.
+
+    A step is ``compute`` and then ``apply``. Only ``apply`` changes the weights, and a gradient
+    may come from another learner that follows this one: that is all that several workers need.
+    """
 
     def __init__(
         self,
@@ -86,8 +125,9 @@ class Learner:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.rules = rules
-        self.report = Report()
+        self._spaces = spaces
         self._shape = shape
+        self._seed = seed
         self._heads = shape.branches(spaces)
         self._discrete = len(self._heads) - (len(spaces.actions.continuous) if shape.bins else 0)
         self._clock = clock
@@ -111,11 +151,28 @@ class Learner:
             "step": torch.zeros((), device=self._device),
         }
         self._version = 0
+        self._samples = 0
+        self._sample_s = 0.0
+        self._sync_s = 0.0
+        self.report = Report()
+        self.report = replace(self.report, learning_rate=self.learning_rate)
         self._target_s = clock()  # when the target last followed
 
-    def train(self) -> bool:
+    def train(self, between_steps: Callable[[], None] | None = None) -> bool:
         """Gather one sample and take all its steps; False where there is nothing to learn from."""
-        rules = self.rules
+        steps = self.gather()
+        if not steps:
+            return False
+        for number, parts in enumerate(steps):
+            if number and between_steps is not None:
+                between_steps()
+            gradient = self.step(parts)
+        self.note_worth(gradient)
+        return True
+
+    def gather(self) -> list[list[Part]]:
+        """Gather one sample, cut into the batches of each step; none where there is nothing."""
+        rules, began = self.rules, time.perf_counter()
         batches = rules.steps_per_sample * rules.gradient_accumulation
         sample = self._sampler.sample(
             batches * rules.batch_size,
@@ -124,31 +181,92 @@ class Learner:
             step=self.report.steps,
         )
         if sample is None:
-            return False
-        parts = sample.split(batches)
-        for first in range(0, batches, rules.gradient_accumulation):
-            self.step(parts[first : first + rules.gradient_accumulation])
-        self.report = replace(self.report, samples=self.report.samples + 1)
-        return True
+            return []
+        parts = self.cut(sample, batches)
+        each = rules.gradient_accumulation
+        self._sample_s += time.perf_counter() - began
+        self._samples += 1
+        return [parts[first : first + each] for first in range(0, batches, each)]
 
-    def step(self, parts: list[Sample]) -> None:
+    def cut(self, sample: Sample, batches: int) -> list[Part]:
+        """Cut a sample into equal batches; what is the same for all is done once for all."""
+        size = len(sample.index) // batches
+        whole = self._to_batch(sample)
+        return [
+            Part(sample.index[number * size : (number + 1) * size], batch)
+            for number, batch in enumerate(whole.split(batches))
+        ]
+
+    def step(self, parts: list[Part]) -> Gradient:
         """Take one gradient step on the mean gradient of these batches."""
+        gradient = self.compute(parts)
+        self.learned(gradient)
+        self.apply(gradient)
+        return gradient
+
+    def compute(self, parts: list[Part]) -> Gradient:
+        """Find the mean gradient of these batches, with weights that stay as they are."""
         self._gradient.zero_()
         self._online.renew_noise(self._noise)
         self._target.renew_noise(self._noise)
-        loss_sum = 0.0
-        for sample in parts:
-            loss = self._loss(self._to_batch(sample))
-            (loss.total / len(parts)).backward()  # type: ignore[no-untyped-call]
-            loss_sum += float(loss.total.detach())
-            self._sampler.learned(sample.index, loss.error.cpu().numpy())
-        norm = float(torch.linalg.vector_norm(self._gradient))
-        finite = math.isfinite(loss_sum) and math.isfinite(norm)
+        loss_sum = forward_s = backward_s = 0.0
+        errors = []
+        for frames, batch in parts:
+            began = time.perf_counter()
+            loss = self._loss(batch)
+            judged = time.perf_counter()
+            total = loss.total if len(parts) == 1 else loss.total / len(parts)
+            total.backward()  # type: ignore[no-untyped-call]
+            backward_s += time.perf_counter() - judged
+            forward_s += judged - began
+            loss_sum += loss.total.item()
+            errors.append((frames, loss.error.cpu().numpy()))
+        norm = torch.linalg.vector_norm(self._gradient).item()
+        mean = loss_sum / len(parts)
+        return Gradient(
+            self._gradient, len(parts), mean, norm, loss.chosen, errors, forward_s, backward_s
+        )
+
+    def learned(self, gradient: Gradient) -> None:
+        """Tell the sampler how wrong the network was."""
+        for index, error in gradient.errors:
+            self._sampler.learned(index, error)
+
+    def apply(self, gradient: Gradient) -> None:
+        """Change the weights as a gradient asks, and let the target follow."""
+        began = time.perf_counter()
+        finite = math.isfinite(gradient.loss) and math.isfinite(gradient.norm)
         if finite:
-            self._clip(norm)
-            self._optimise()
+            self._clip(gradient)
+            self._optimise(gradient.flat)
             self._update_target()
-        self._note(len(parts), finite, loss_sum / len(parts), norm, loss.chosen)
+        self._note(gradient, finite, time.perf_counter() - began)
+
+    def note_worth(self, gradient: Gradient) -> None:
+        """Note what the actions of a batch are worth; once a sample is enough for people."""
+        worth = self._online.worth(gradient.chosen).mean(1)
+        low, high = worth.aminmax()
+        self.report = replace(
+            self.report, q_min=low.item(), q_mean=worth.mean().item(), q_max=high.item()
+        )
+
+    def follow(self, other: Learner) -> None:
+        """Take over the weights and the target of another learner, and know how far it is."""
+        self._flat.copy_(other._flat)
+        self._target_flat.copy_(other._target_flat)
+        self.rules = other.rules
+        self.report = other.report
+
+    def replica(self, number: int) -> Learner:
+        """Make a learner of the same kind that can follow this one."""
+        return Learner(
+            spaces=self._spaces,
+            shape=self._shape,
+            rules=self.rules,
+            sampler=self._sampler,
+            device=str(self._device),
+            seed=self._seed + number,  # for the noise: its weights are never its own
+        )
 
     def _loss(self, batch: Batch) -> Loss:
         rules = self.rules
@@ -166,7 +284,8 @@ class Learner:
         )
 
     def _target_of(self, batch: Batch) -> Target:
-        judged: Outputs = self._target(batch.next_observation)
+        following = self._online.scaled(batch.next_observation)  # once for both networks
+        judged: Outputs = self._target(following)
         if self.rules.munchausen:
             return losses.munchausen_target(
                 batch,
@@ -177,7 +296,7 @@ class Learner:
                 self.rules.munchausen,
                 _MUNCHAUSEN_TEMPERATURE,
             )
-        chosen: Outputs = self._online(batch.next_observation)
+        chosen: Outputs = self._online(following)
         if self._shape.distribution == "categorical":
             support = self._online.support
             return losses.categorical_target(batch, chosen, judged, self._heads, support)
@@ -190,21 +309,25 @@ class Learner:
 
     def weights(self) -> Weights:
         """Give a whole copy of the weights, with a version of its own."""
+        began = time.perf_counter()
         self._version += 1
         flat = self._flat.to("cpu", copy=True).numpy()
+        self._sync_s += time.perf_counter() - began
         return Weights(self._version, self.report.steps, time.monotonic(), flat)
 
     def get_state(self) -> dict[str, Any]:
         """Give everything a checkpoint needs: tensors by name, and plain counters."""
+        began = time.perf_counter()
         tensors = {f"online.{k}": v.detach().clone() for k, v in self._online.state_dict().items()}
         tensors |= {f"target.{k}": v.detach().clone() for k, v in self._target.state_dict().items()}
         tensors |= {f"optimizer.{k}": v.clone() for k, v in self._moments.items()}
+        self._sync_s += time.perf_counter() - began
         report = self.report
         return {
             "tensors": tensors,
             "counters": {
                 "steps": report.steps,
-                "samples": report.samples,
+                "samples": self._samples,
                 "transitions": report.transitions,
                 "skipped": report.skipped,
                 "version": self._version,
@@ -220,11 +343,14 @@ class Learner:
             self._moments[name].copy_(moment)
         counters = dict(state["counters"])
         self._version = counters.pop("version")
+        self._samples = counters["samples"]
         self.report = Report(**counters)
+        self.report = replace(self.report, learning_rate=self.learning_rate)
 
     def _to_batch(self, sample: Sample) -> Batch:
         def tensor(array: np.ndarray[Any, Any]) -> Tensor:
-            return torch.from_numpy(array).to(self._device)
+            there = torch.from_numpy(array)
+            return there if self._device.type == "cpu" else there.to(self._device)
 
         rows = sample.transitions
         choice, continuous = tensor(rows.choice).long(), tensor(rows.continuous)
@@ -243,10 +369,10 @@ class Learner:
             None if sample.weight is None else tensor(sample.weight),
         )
 
-    def _clip(self, norm: float) -> None:
+    def _clip(self, gradient: Gradient) -> None:
         limit = self.rules.gradient_clip
-        if 0 < limit < norm:
-            self._gradient.mul_(limit / norm)
+        if 0 < limit < gradient.norm:
+            gradient.flat.mul_(limit / gradient.norm)
 
     @property
     def learning_rate(self) -> float:
@@ -260,7 +386,7 @@ class Learner:
         )
         return schedule.at(self.report.steps)
 
-    def _optimise(self) -> None:
+    def _optimise(self, gradient: Tensor) -> None:
         """Take AdamW's step, through torch's functional form.
 
         The optimizer's class would import half of torch's compiler with its first instance:
@@ -269,7 +395,7 @@ class Learner:
         moments = self._moments
         adamw(
             [self._flat],
-            [self._gradient],
+            [gradient],
             [moments["exp_avg"]],
             [moments["exp_avg_sq"]],
             [],
@@ -294,19 +420,29 @@ class Learner:
         elif 0 < rules.target_max_age_s < self._clock() - self._target_s:
             self.refresh_target()  # steps are slow: an old target holds learning back
 
-    def _note(self, batches: int, finite: bool, loss: float, norm: float, chosen: Tensor) -> None:
+    def _note(self, gradient: Gradient, finite: bool, optimise_s: float) -> None:
         before = self.report
-        low, high = (float(bound) for bound in chosen.aminmax())
-        self.report = replace(
-            before,
+        transitions = gradient.batches * self.rules.batch_size
+        spent = replace(
+            before.spent,
+            sample_s=self._sample_s,
+            forward_s=before.spent.forward_s + gradient.forward_s,
+            backward_s=before.spent.backward_s + gradient.backward_s,
+            optimise_s=before.spent.optimise_s + optimise_s,
+            sync_s=self._sync_s,
+        )
+        self.report = Report(
             steps=before.steps + finite,
-            transitions=before.transitions + batches * self.rules.batch_size * finite,
+            samples=self._samples,
+            transitions=before.transitions + transitions * finite,
             skipped=before.skipped + (not finite),
-            loss=loss,
-            gradient_norm=norm,
-            q_min=low,
-            q_mean=float(chosen.mean()),
-            q_max=high,
+            loss=gradient.loss,
+            gradient_norm=gradient.norm,
+            q_min=before.q_min,
+            q_mean=before.q_mean,
+            q_max=before.q_max,
+            learning_rate=self.learning_rate,
+            spent=spent,
         )
 
 

@@ -9,6 +9,7 @@ theirs, as in branching Q-networks (Tavakoli et al. 2018, eq. 6).
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import accumulate
 from typing import NamedTuple
 
 import torch
@@ -33,6 +34,12 @@ class Batch(NamedTuple):
     expert: Tensor  # (batch,) whether an expert or a person chose: bool
     weight: Tensor | None = None  # (batch,) how much each counts; None: all the same
 
+    def split(self, parts: int) -> list[Batch]:
+        """Cut into equal batches, without copying."""
+        size = len(self.reward) // parts
+        columns = ([None] * parts if c is None else torch.split(c, size) for c in self)
+        return [Batch(*column) for column in zip(*columns, strict=True)]
+
 
 class Target(NamedTuple):
     """What the chosen actions should be worth."""
@@ -45,20 +52,25 @@ class Loss(NamedTuple):
     """The loss and what it was made of."""
 
     total: Tensor  # ()
-    chosen: Tensor  # (batch,) worth of the actions taken, mean over heads
+    chosen: Tensor  # (batch, heads, width) atoms of the actions taken
     error: Tensor  # (batch,) how wrong each was: its priority
 
 
 # --- who plays on ---------------------------------------------------------------------------
 
 
-def greedy(values: Tensor, heads: tuple[int, ...]) -> Tensor:
-    """Give the policy that takes each head's best choice: (batch, choices) of 0 and 1."""
-    parts = [
-        F.one_hot(worth.argmax(1), size)
-        for worth, size in zip(_by_head(values, heads), heads, strict=True)
-    ]
-    return torch.cat(parts, 1).to(values.dtype)
+def best(values: Tensor, heads: tuple[int, ...]) -> Tensor:
+    """Give the place of each head's best choice: (batch, heads)."""
+    if len(heads) == 1:
+        return values.argmax(1, keepdim=True)
+    starts = accumulate(heads, initial=0)
+    parts = zip(_by_head(values, heads), starts, strict=False)
+    return torch.stack([worth.argmax(1) + start for worth, start in parts], 1)
+
+
+def taken(atoms: Tensor, place: Tensor) -> Tensor:
+    """Give the atoms of the choices at these places: (batch, heads, width)."""
+    return atoms.gather(1, place[..., None].expand(-1, -1, atoms.shape[-1]))
 
 
 def log_softened(values: Tensor, heads: tuple[int, ...], temperature: float) -> Tensor:
@@ -81,7 +93,7 @@ def double_dqn_target(
 
     van Hasselt et al. 2016, eq. 4. For numbers and for quantiles.
     """
-    following = mixed(target_next.atoms, greedy(online_next.values, heads), heads)
+    following = taken(target_next.atoms, best(online_next.values, heads)).mean(1)
     return _discounted(batch.reward, batch.discount, following)
 
 
@@ -93,8 +105,8 @@ def categorical_target(
     support: Tensor,
 ) -> Target:
     """Give the same for distributions over a fixed support: their atoms are probabilities."""
-    probabilities = torch.softmax(target_next.atoms, -1)
-    following = mixed(probabilities, greedy(online_next.values, heads), heads)
+    logits = taken(target_next.atoms, best(online_next.values, heads))
+    following = torch.softmax(logits, -1).mean(1)
     atoms = projected(following, batch.reward, batch.discount, support)
     return Target(atoms, atoms @ support)
 
@@ -201,11 +213,9 @@ def hybrid_loss(
     The offsets say where each head's choices start.
     """
     place = batch.choice + offsets  # (batch, heads)
-    width = online.atoms.shape[-1]
-    chosen = online.atoms.gather(1, place[..., None].expand(-1, -1, width))
+    chosen = taken(online.atoms, place)
     error = distance(chosen, target.atoms).mean(1)
     loss = error
-    worth = online.values.detach().gather(1, place).mean(1)
     if online.continuous.shape[1]:
         best = torch.stack([v.max(1).values for v in _by_head(online.values.detach(), heads)])
         weight = torch.where(batch.expert, 1.0, advantage_weight(target.worth - best.mean(0)))
@@ -215,7 +225,7 @@ def hybrid_loss(
         loss = loss + weights.cloning * batch.expert * margin(online.values, place, heads)
     if batch.weight is not None:
         loss = loss * batch.weight
-    return Loss(loss.mean(), worth, error.detach())
+    return Loss(loss.mean(), chosen.detach(), error.detach())
 
 
 def advantage_weight(advantage: Tensor, most: float = 10.0) -> Tensor:

@@ -119,17 +119,21 @@ class HybridNetwork(nn.Module):
 
     def forward(self, observation: Tensor) -> Outputs:
         """Judge a batch of observations as they came over the wire: (batch, values)."""
-        x = observation.float()
-        if self.scale != 1.0:
-            x = x * self.scale
+        x = self.scaled(observation)
         if self.convolutions is not None and self.image is not None:
             x = self.convolutions(x.view(-1, *self.image).permute(0, 3, 1, 2))
         out = self.heads(self.trunk(x))
         width = self.shape.width
-        atoms = out[:, : self.raw * width].view(-1, self.raw, width)
+        values = out[:, : self.raw * width] if self.controls else out
+        atoms = values.view(-1, self.raw, width)
         if self.shape.dueling:
             atoms = self.mix @ atoms
-        return Outputs(self.worth(atoms), torch.tanh(out[:, self.raw * width :]), atoms)
+        continuous = torch.tanh(out[:, self.raw * width :]) if self.controls else out[:, :0]
+        return Outputs(self.worth(atoms), continuous, atoms)
+
+    def scaled(self, observation: Tensor) -> Tensor:
+        """Give observations as the first layer takes them; what is scaled already stays."""
+        return observation * self.scale if observation.dtype is torch.uint8 else observation
 
     def worth(self, atoms: Tensor) -> Tensor:
         """Give the expected worth of what atoms describe."""

@@ -76,14 +76,6 @@ class Transitions(NamedTuple):
     next_observation: Array  # (batch, values)
     source: Array  # (batch,)
 
-    def split(self, parts: int) -> list[Transitions]:
-        """Cut into equal batches, without copying."""
-        size = len(self.reward) // parts
-        return [
-            Transitions(*(column[part * size : (part + 1) * size] for column in self))
-            for part in range(parts)
-        ]
-
 
 @dataclass(frozen=True, slots=True)
 class Layout:

@@ -29,18 +29,6 @@ class Sample:
     transitions: Transitions
     weight: Floats | None  # (batch,) at most 1; None where all count the same
 
-    def split(self, parts: int) -> list[Sample]:
-        """Cut into equal batches, without copying."""
-        size = len(self.index) // parts
-        return [
-            Sample(
-                self.index[part * size : (part + 1) * size],
-                transitions,
-                None if self.weight is None else self.weight[part * size : (part + 1) * size],
-            )
-            for part, transitions in enumerate(self.transitions.split(parts))
-        ]
-
 
 class UniformSampler:
     """Gives every transition in the replay the same chance."""

@@ -1,6 +1,6 @@
 """One training thread: takes samples from the replay and trains until it is told to rest.
 
-It owns the learner while it runs. Others hand it work with ``call`` and read ``learner.report``.
+It owns the learner while it runs. Others hand it work with ``call`` and read its report.
 """
 
 from __future__ import annotations
@@ -8,29 +8,42 @@ from __future__ import annotations
 import math
 import queue
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import Future
-from enum import Enum
-from typing import Any, TypeVar
+from typing import Protocol, TypeVar
 
 from server.controls import Controls
-from server.learn.learner import Learner
+from server.learn.learner import Report
+from server.learn.network import Weights
 from server.learn.replay import Replay
+from server.train.trainer import State, TrainerState, fulfil
 
 T = TypeVar("T")
 _RETRY_FRAMES = 64  # to collect after the replay had no transition to offer
 
 
-class TrainerState(Enum):
-    """What the trainer is doing, in words for people."""
+class Trained(Protocol):
+    """What a training thread needs to know of a learner."""
 
-    COLLECTING = "collecting frames"
-    TRAINING = "training"
-    PAUSED = "paused"
-    ALONE = "waiting for clients"
-    LIMITED = "limited by the replay ratio"
-    STOPPED = "stopped"
-    DEAD = "dead"
+    @property
+    def report(self) -> Report:
+        """What the learner has done so far."""
+
+    def train(self, between_steps: Callable[[], None]) -> bool:
+        """Take the steps of one sample; False where there is nothing to learn from."""
+
+    def weights(self) -> Weights:
+        """Give a copy of the weights."""
+
+    def get_state(self) -> State:
+        """Give everything a checkpoint needs."""
+
+    def set_state(self, state: State) -> None:
+        """Go on from what get_state gave."""
+
+    def refresh_target(self) -> None:
+        """Make the target equal to the network that trains."""
 
 
 class TrainingThread:
@@ -40,12 +53,13 @@ class TrainingThread:
         self,
         *,
         name: str,
-        learner: Learner,
+        learner: Trained,
         replay: Replay,
         min_replay: int,
         max_replay_ratio: float,
         controls: Controls,
         on_death: Callable[[BaseException], None],
+        on_progress: Callable[[], None] = lambda: None,
     ) -> None:
         self.state = TrainerState.COLLECTING
         self.error: BaseException | None = None
@@ -56,6 +70,8 @@ class TrainingThread:
         self._controls = controls
         self._clients = True
         self._on_death = on_death
+        self._on_progress = on_progress  # called by the thread: a sample is done, it rests or wakes
+        self._pause_s = 0.0
         self._requests: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._wake = threading.Event()
         self._idle = False
@@ -67,6 +83,20 @@ class TrainingThread:
         self._thread = threading.Thread(target=self._run, name=f"trainer-{name}", daemon=True)
 
     # --- for the event loop -----------------------------------------------------------------
+
+    @property
+    def report(self) -> Report:
+        """What the learner has done so far."""
+        return self._learner.report
+
+    @property
+    def wake_at(self) -> float:
+        """Head of the replay that the thread sleeps for; infinity while it does not."""
+        return self._wake_at if self._idle else math.inf
+
+    def restore(self, state: State) -> None:
+        """Go on from a kept state; only before the start."""
+        self._learner.set_state(state)
 
     def start(self) -> None:
         """Begin to train as soon as there is enough to learn from."""
@@ -88,21 +118,41 @@ class TrainingThread:
         self._clients = connected
         self._wake.set()
 
+    def set_pause(self, pause_s: float) -> None:
+        """Rest that long after each step."""
+        self._pause_s = pause_s
+
+    def weights(self) -> Future[Weights]:
+        """Ask for a whole copy of the weights."""
+        return self.call(self._learner.weights)
+
+    def learner_state(self) -> Future[State]:
+        """Ask for everything that a checkpoint needs."""
+        return self.call(self._learner.get_state)
+
+    def refresh_target(self) -> Future[None]:
+        """Ask that the target network become equal to the one that trains."""
+        return self.call(self._learner.refresh_target)
+
     def call(self, function: Callable[[], T]) -> Future[T]:
         """Have the learner's owner call a function between two samples."""
         future: Future[T] = Future()
         with self._gate:
             if self._running:
-                self._requests.put(lambda: _fulfil(future, function))
+                self._requests.put(lambda: fulfil(future, function))
                 self._wake.set()
                 return future
-        _fulfil(future, function)  # the thread does not run: nobody else touches the learner
+        fulfil(future, function)  # the thread does not run: nobody else touches the learner
         return future
+
+    def request_stop(self) -> None:
+        """Have the thread end after its sample."""
+        self._stopping = True
+        self._wake.set()
 
     def stop(self, timeout_s: float) -> bool:
         """End the thread after its sample; False if it did not end in time."""
-        self._stopping = True
-        self._wake.set()
+        self.request_stop()
         if self._thread.is_alive():
             self._thread.join(timeout_s)
         return not self._thread.is_alive()
@@ -113,8 +163,12 @@ class TrainingThread:
         try:
             while not self._stopping:
                 self._serve_requests()
-                if self._may_train() and not self._learner.train():
-                    self._rest(TrainerState.COLLECTING, self._replay.head + _RETRY_FRAMES)
+                if self._may_train():
+                    if self._learner.train(self._give_way):
+                        self._on_progress()
+                        self._give_way()
+                    else:
+                        self._rest(TrainerState.COLLECTING, self._replay.head + _RETRY_FRAMES)
                 if self.state is not TrainerState.TRAINING:
                     self._wait()
             self.state = TrainerState.STOPPED
@@ -135,6 +189,11 @@ class TrainingThread:
                 return
             request()
 
+    def _give_way(self) -> None:
+        """Leave the machine to the games for a moment, if there is need."""
+        if self._pause_s:
+            time.sleep(self._pause_s)
+
     def _wait(self) -> None:
         """Sleep until there is something to do; never a loop of naps.
 
@@ -142,10 +201,12 @@ class TrainingThread:
         set it only while idle: hence the look at the head after idle is set.
         """
         self._idle = True
+        self._on_progress()
         if self._replay.head < self._wake_at:
             self._wake.wait()
         self._wake.clear()
         self._idle = False
+        self._on_progress()
 
     def _may_train(self) -> bool:
         """Say whether a sample may be trained now; note what to wait for if not."""
@@ -172,12 +233,3 @@ class TrainingThread:
         self.state = state
         self._wake_at = wake_at
         return False
-
-
-def _fulfil(future: Future[Any], function: Callable[[], Any]) -> None:
-    if not future.set_running_or_notify_cancel():
-        return  # whoever asked has given up
-    try:
-        future.set_result(function())
-    except Exception as error:  # carried to whoever asked
-        future.set_exception(error)

@@ -142,13 +142,13 @@ def test_an_old_target_is_refreshed_though_its_period_is_not_over() -> None:
     )
     before = learner._target_flat.clone()
     now[0] = 60.0
-    learner.step([batch()])
+    learner.step(learner.cut(batch(), 1))
     assert torch.equal(learner._target_flat, before)
     now[0] = 60.1
-    learner.step([batch()])
+    learner.step(learner.cut(batch(), 1))
     assert torch.equal(learner._target_flat, learner._flat)
     refreshed = learner._target_flat.clone()
-    learner.step([batch()])
+    learner.step(learner.cut(batch(), 1))
     assert torch.equal(learner._target_flat, refreshed)
 
 
@@ -157,7 +157,7 @@ def test_the_learning_rate_follows_its_schedule() -> None:
     rates = []
     for _ in range(16):
         rates.append(learner.learning_rate)
-        learner.step([batch()])
+        learner.step(learner.cut(batch(), 1))
     assert rates[:5] == pytest.approx([0.25, 0.5, 0.75, 1.0, 1.0])
     assert rates[9] == pytest.approx(0.6)
     assert rates[14:] == pytest.approx([0.2, 0.2])
@@ -175,6 +175,17 @@ def test_one_sample_feeds_several_steps_and_each_is_counted_once() -> None:
     assert (report.steps, report.samples, report.transitions) == (4, 1, 8 * 16)
 
 
+def test_a_sample_is_cut_into_equal_batches() -> None:
+    learner, sample = make(), batch()
+    parts = learner.cut(replace(sample, weight=np.arange(16, dtype=np.float32)), 4)
+    assert [part.frames.tolist() for part in parts] == np.arange(16).reshape(4, 4).tolist()
+    for number, part in enumerate(parts):
+        rows = slice(4 * number, 4 * number + 4)
+        assert part.batch.weight is not None and part.batch.weight.tolist() == [*range(16)][rows]
+        assert np.array_equal(part.batch.observation, sample.transitions.observation[rows])
+        assert part.batch.choice.tolist() == sample.transitions.choice[rows].tolist()
+
+
 def test_an_empty_replay_trains_nothing() -> None:
     learner = make(Replay.in_memory(Layout.of(SPACES, 4096)))
     assert not learner.train()
@@ -189,10 +200,10 @@ def test_a_step_that_is_not_finite_is_skipped_and_counted(poison: float) -> None
     bad.transitions.observation[0, 0] = poison
     bad.transitions.next_observation[0, 0] = poison
     bad.transitions.reward[0] = poison
-    learner.step([bad])
+    learner.step(learner.cut(bad, 1))
     assert (learner.report.steps, learner.report.skipped) == (0, 1)
     assert np.array_equal(learner.weights().flat, before)
-    learner.step([batch()])
+    learner.step(learner.cut(batch(), 1))
     assert (learner.report.steps, learner.report.skipped) == (1, 1)
     assert not np.array_equal(learner.weights().flat, before)
 
@@ -200,7 +211,7 @@ def test_a_step_that_is_not_finite_is_skipped_and_counted(poison: float) -> None
 def test_the_gradient_is_clipped_to_the_given_norm() -> None:
     free, clipped = make(gradient_clip=0.0), make(gradient_clip=0.01)
     for learner in (free, clipped):
-        learner.step([batch(reward=50.0)])
+        learner.step(learner.cut(batch(reward=50.0), 1))
     assert free.report.gradient_norm == pytest.approx(clipped.report.gradient_norm)
     assert free._gradient.norm() == pytest.approx(free.report.gradient_norm, rel=1e-4)
     assert clipped._gradient.norm() == pytest.approx(0.01, rel=1e-4)
@@ -211,7 +222,7 @@ def test_the_optimizer_is_torchs_adamw() -> None:
     parameter = torch.nn.Parameter(learner._flat.clone())
     optimizer = torch.optim.AdamW([parameter], lr=1e-2, weight_decay=0.1)
     for reward in (1.0, -2.0, 0.5):
-        learner.step([batch(reward)])
+        learner.step(learner.cut(batch(reward), 1))
         parameter.grad = learner._gradient.clone()
         optimizer.step()
         assert torch.allclose(learner._flat, parameter.detach(), atol=1e-7)
@@ -221,15 +232,15 @@ def test_accumulated_batches_give_the_mean_gradient() -> None:
     one, both = make(gradient_clip=0.0), make(gradient_clip=0.0)
     part = batch()
     double = Transitions(*(np.concatenate([column, column]) for column in part.transitions))
-    one.step([Sample(np.arange(32), double, None)])
-    both.step([part, part])
+    one.step(one.cut(Sample(np.arange(32), double, None), 1))
+    both.step(both.cut(part, 1) * 2)
     assert torch.allclose(one._gradient, both._gradient, atol=1e-6)
 
 
 def test_a_soft_target_goes_a_share_of_the_way() -> None:
     learner = make(target_tau=0.25)
     before = learner._target_flat.clone()
-    learner.step([batch()])
+    learner.step(learner.cut(batch(), 1))
     expected = before + 0.25 * (learner._flat - before)
     assert torch.allclose(learner._target_flat, expected, atol=1e-7)
 
@@ -238,9 +249,9 @@ def test_a_hard_target_waits_and_then_goes_all_the_way() -> None:
     learner = make(target_update="hard", target_period=3)
     before = learner._target_flat.clone()
     for _ in range(2):
-        learner.step([batch()])
+        learner.step(learner.cut(batch(), 1))
     assert torch.equal(learner._target_flat, before)
-    learner.step([batch()])
+    learner.step(learner.cut(batch(), 1))
     assert torch.equal(learner._target_flat, learner._flat)
 
 
@@ -260,8 +271,8 @@ def test_a_restored_learner_goes_on_bit_for_bit() -> None:
     twin.set_state(learner.get_state())
     assert twin.report.steps == learner.report.steps == 20
     for part in (batch(), batch(0.5)):
-        learner.step([part])
-        twin.step([part])
+        learner.step(learner.cut(part, 1))
+        twin.step(twin.cut(part, 1))
     assert np.array_equal(learner.weights().flat, twin.weights().flat)
     assert torch.equal(learner._target_flat, twin._target_flat)
 

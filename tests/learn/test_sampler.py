@@ -133,14 +133,3 @@ def test_an_empty_replay_offers_nothing(kind: type) -> None:
     replay = Replay.in_memory(LAYOUT)
     sampler = UniformSampler(replay, 1) if kind is UniformSampler else prioritised(replay)
     assert sampler.sample(4, n_step=1, gamma=0.9) is None
-
-
-def test_a_sample_is_cut_into_equal_parts() -> None:
-    replay = Replay.in_memory(LAYOUT)
-    play(replay, 60)
-    sample = prioritised(replay).sample(12, n_step=1, gamma=0.9)
-    assert sample is not None and sample.weight is not None
-    parts = sample.split(3)
-    assert np.concatenate([part.index for part in parts]).tolist() == sample.index.tolist()
-    assert all(part.transitions.observation[:, 0].tolist() == part.index.tolist() for part in parts)
-    assert [len(part.weight) for part in parts if part.weight is not None] == [4, 4, 4]

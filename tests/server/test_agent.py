@@ -22,6 +22,7 @@ from server.net.wire import START, TERMINAL, Choice, Executed, Frame, Hello, Sou
 from server.session import Session
 from server.spaces import Actions, Discrete, Observation, Spaces
 from server.stats import RETURN_WINDOW
+from server.train.thread import TrainingThread
 
 SPACES = Spaces(Observation("float32", (2,)), Actions((Discrete("s", 2),), ()), ("r",))
 SHAPE = Shape((8,))
@@ -43,14 +44,20 @@ def make_agent(directory: Path) -> Agent:
         shape=SHAPE,
         directory=directory,
         replay=replay,
-        learner=learner,
+        trainer=TrainingThread(
+            name="a",
+            learner=learner,
+            replay=replay,
+            min_replay=10,
+            max_replay_ratio=0.0,
+            controls=Controls(training=False),
+            on_death=lambda error: None,
+        ),
         policy=Policy(make_inference(SPACES, SHAPE, "cpu"), Coding(SPACES.actions), 1),
         schedules=Schedules(Linear(1.0, 0.0, 1000), Linear(0.5, 0.1, 1000), Linear(0.8, 0.0, 100)),
         controls=Controls(training=False),
         min_replay=10,
-        max_replay_ratio=0.0,
         schedule_call=turns.append,
-        on_death=lambda name, error: None,
     )
     agent.start()
     return agent
@@ -71,6 +78,13 @@ def feed(agent: Agent, returns: list[float]) -> None:
             agent.batcher.add(session, Frame(sequence, flags, [reward], observation))
             agent.batcher.flush()
             sequence += 1
+
+
+def train_one_sample(agent: Agent) -> None:
+    """Have the trainer, which is paused, train once."""
+    trainer = agent.trainer
+    assert isinstance(trainer, TrainingThread)
+    assert trainer.call(trainer._learner.train).result(5)  # type: ignore[call-arg]
 
 
 def test_frames_episodes_and_returns(agent: Agent) -> None:
@@ -143,7 +157,7 @@ def test_an_answer_that_is_never_carried_out_makes_no_guided_episode(agent: Agen
 
 def test_agreement_is_the_share_of_proposals_that_the_network_would_choose(agent: Agent) -> None:
     assert agent.view().agreement is None
-    flat = np.zeros_like(agent.learner.weights().flat)
+    flat = np.zeros_like(agent.trainer.weights().result(5).flat)
     flat[-2:] = (0.0, 1.0)  # the last biases: choice 1 is worth more, whatever is seen
     assert agent._policy.load(Weights(9, 1, 0.0, flat))
     # Whoever plays, it is the network that is compared.
@@ -181,10 +195,10 @@ def test_schedules_follow_the_frames_and_overrides_win(agent: Agent) -> None:
 
 def test_steps_are_counted_once_and_weights_are_as_old_as_their_copy(agent: Agent) -> None:
     feed(agent, [1.0] * 20)
-    agent.trainer.call(agent.learner.train).result(5)
+    train_one_sample(agent)
     view = agent.view()
     assert (view.steps, view.samples, view.skipped_steps) == (2, 1, 0)
-    assert agent.learner.report.transitions == 8
+    assert agent.trainer.report.transitions == 8
     assert agent.awaits_first_weights()
     assert asyncio.run(agent.refresh_policy())
     assert not agent.awaits_first_weights()
@@ -197,7 +211,7 @@ def test_steps_are_counted_once_and_weights_are_as_old_as_their_copy(agent: Agen
 def test_what_is_saved_is_restored(agent: Agent, tmp_path: Path) -> None:
     feed(agent, [2.0] * 25)
     play(agent, [[(0.0, None), (50.0, HUMAN)]])
-    agent.trainer.call(agent.learner.train).result(5)
+    train_one_sample(agent)
     asyncio.run(agent.save())
     checkpoint, note = checkpoints.load(tmp_path)
     assert checkpoint is not None

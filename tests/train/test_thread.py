@@ -13,7 +13,8 @@ import pytest
 from server.controls import Controls
 from server.learn.learner import Report
 from server.learn.replay import Frames, Layout, Replay
-from server.train.thread import TrainerState, TrainingThread
+from server.train.thread import TrainingThread
+from server.train.trainer import TrainerState
 
 BATCH = 10
 
@@ -28,7 +29,7 @@ class CountingLearner:
         self.calls = 0
         self.threads: set[int] = set()
 
-    def train(self) -> bool:
+    def train(self, between_steps: Callable[[], None]) -> bool:
         self.calls += 1
         self.threads.add(threading.get_ident())
         if self.broken is not None:

@@ -1,0 +1,120 @@
+"""Homes of the learner in real servers: a run moves between them, and either side may be killed."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from live import PATIENCE_S, Client, Server, Steady
+
+from server.learn import checkpoint as checkpoints
+from server.net import wire
+
+Start = Callable[..., Server]
+EAGER = ("--min-replay", "200", "--batch-size", "16", "--heartbeat-s", "0.5")
+HOMES = {
+    "thread": ("--trainer", "thread"),
+    "workers": ("--trainer", "workers", "--training-workers", "2"),
+    "process": ("--trainer", "process"),
+}
+
+
+def children(pid: int) -> list[int]:
+    tasks = Path(f"/proc/{pid}/task").glob("*/children")
+    return [int(child) for task in tasks for child in task.read_text().split()]
+
+
+def gone(pid: int) -> bool:
+    """Say whether a process has ended; reaped, or at least no longer ours to reap."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except (FileNotFoundError, ProcessLookupError):
+        return True
+    state, parent = fields[:2]
+    return state == "Z" and parent == "1"
+
+
+def until(holds: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not holds():
+        assert time.monotonic() < deadline, "it did not come to pass"
+        time.sleep(0.02)
+
+
+def steps(server: Server) -> int:
+    found = re.findall(r"steps +([\d,]+)", server.text)
+    return int(found[-1].replace(",", "")) if found else 0
+
+
+def test_a_run_moves_from_home_to_home_and_back(start: Start, tmp_path: Path) -> None:
+    file = tmp_path / "runs" / "default" / "agents" / "game" / checkpoints.NAME
+    before = 0
+    for home in ("thread", "process", "workers", "process", "thread"):
+        server = start(*EAGER, *HOMES[home])
+        client = Client(server.port)
+        assert isinstance(client.hello(), wire.Welcome)
+        client.play(300)
+        if before:
+            assert f"{before:,} steps" in server.wait_for("agent game resumed: .*").group()
+        until(lambda server=server, before=before: steps(server) > before)  # type: ignore[misc]
+        assert server.stop() == 0, server.text
+        client.close()
+        saved = checkpoints.read(file)
+        assert saved.plain["learner"]["steps"] > before
+        assert int(saved.tensors["optimizer.step"]) == saved.plain["learner"]["steps"]
+        before = saved.plain["learner"]["steps"]
+
+
+def test_clients_are_served_while_a_killed_learner_comes_back(start: Start) -> None:
+    server = start(*EAGER, *HOMES["process"])
+    player = Steady(server.port)
+    until(lambda: steps(server) > 0)
+    (learner,) = children(server.process.pid)
+    os.kill(learner, signal.SIGKILL)
+    player.plays_on(50)
+    server.wait_for(
+        r"warning +the learner of agent game fell: ended by signal 9 .*; started again from step "
+        r"[\d,]+ of [\d,]+, 1 of at most 3 times in 10 minutes"
+    )
+    player.plays_on(50)
+    until(lambda: children(server.process.pid) not in ([], [learner]))
+    shown = len(server.lines)
+    until(lambda: any(re.search(r"steps +[1-9]", line) for line in server.lines[shown:]))
+    player.finish()
+    (learner,) = children(server.process.pid)
+    assert server.stop() == 0, server.text
+    assert gone(learner)
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_nothing_is_left_of_a_server_that_ends(start: Start, number: int, tmp_path: Path) -> None:
+    shared = set(Path("/dev/shm").iterdir()) if Path("/dev/shm").exists() else set()
+    server = start(*EAGER, *HOMES["process"])
+    player = Client(server.port)
+    assert isinstance(player.hello(), wire.Welcome)
+    player.play(300)
+    until(lambda: steps(server) > 0)
+    (learner,) = children(server.process.pid)
+    assert server.stop(number) == (-number if number == signal.SIGKILL else 0)
+    until(lambda: gone(learner))
+    if shared:
+        assert set(Path("/dev/shm").iterdir()) <= shared
+    directory = tmp_path / "runs" / "default" / "agents" / "game"
+    assert [path.name for path in directory.iterdir() if path.suffix in (".new", ".tmp")] == []
+
+
+def test_a_process_needs_a_replay_that_it_can_map(start: Start) -> None:
+    server = start("--trainer", "process", "--replay-storage", "memory")
+    assert server.wait() == 2
+    assert "trainer = process needs replay_storage = file" in server.text
+
+
+def test_workers_belong_to_one_home(start: Start) -> None:
+    server = start("--training-workers", "4")
+    assert server.wait() == 2
+    assert "training_workers = 4 needs trainer = workers, not thread" in server.text
