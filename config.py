@@ -512,6 +512,13 @@ def _built_fleet(given: Any) -> tuple[FleetEntry, ...]:
     return tuple(entries)
 
 
+def bounds(section: str, name: str) -> tuple[float, float] | None:
+    """Give the lowest and the highest value of a setting, None where it is no number."""
+    fields = {f.name: f for f in dataclasses.fields(SECTIONS[section])}
+    low, high = fields[name].metadata["low"], fields[name].metadata["high"]
+    return None if low is None else (low, high)
+
+
 def read_toml(path: Path) -> dict[str, Any]:
     """Read a TOML settings file."""
     try:

@@ -22,6 +22,7 @@ from rich.console import Console
 from bench.figures import Round
 from server.console import demo
 from server.console.dashboard import render
+from server.console.look import Look
 
 ABOUT = "a full garbage collection before and after the freeze, AdamW's class, a redraw"
 OPTIONS = {"--rounds": 5}
@@ -84,7 +85,7 @@ def _redraw() -> Round:
 
     def draw() -> None:
         console = Console(file=io.StringIO(), width=_WIDTH, height=_HEIGHT, force_terminal=True)
-        console.print(render(snapshot, width=_WIDTH, height=_HEIGHT))
+        console.print(render(snapshot, Look(), width=_WIDTH, height=_HEIGHT))
 
     draw()
     return {"redraw_ms": _median_ms(draw)}

@@ -57,6 +57,7 @@ class Agent:
         max_replay_ratio: float,
         schedule_call: Callable[[Callable[[], None]], object],
         on_death: Callable[[str, BaseException], None],
+        tell: Callable[[str], None] = lambda text: None,
     ) -> None:
         self.name = name
         self.game = game
@@ -69,6 +70,7 @@ class Agent:
         self._schedules = schedules
         self.controls = controls
         self._min_replay = min_replay
+        self._tell = tell
         self._mix_until = 0
         self._frames_before = 0  # collected in a replay that this one does not hold
         self.trainer = TrainingThread(
@@ -123,18 +125,35 @@ class Agent:
         self.batcher.mix = self.mix()
 
     def mix(self) -> Mix:
-        """Give what goes into the actions now."""
-        return Mix() if self.controls.greedy else self.natural_mix()
-
-    def natural_mix(self) -> Mix:
-        """Give what the schedules say, unless a person overrides them."""
-        controls, frames = self.controls, self.frames
+        """Give what goes into the actions now: what the schedules say, unless a person does."""
+        controls, natural = self.controls, self._natural_mix()
+        if controls.greedy:
+            return Mix()
+        if controls.expert:
+            return Mix(expert_ratio=1.0)
         epsilon, expert_ratio = controls.epsilon, controls.expert_ratio
         return Mix(
-            self._schedules.epsilon.at(frames) if epsilon is None else epsilon,
-            self._schedules.noise.at(frames),
-            self._schedules.expert_ratio.at(frames) if expert_ratio is None else expert_ratio,
+            (natural.epsilon if epsilon is None else epsilon) * controls.exploring,
+            natural.noise * controls.exploring,
+            natural.expert_ratio if expert_ratio is None else expert_ratio,
         )
+
+    def _natural_mix(self) -> Mix:
+        frames = self.frames
+        return Mix(
+            self._schedules.epsilon.at(frames),
+            self._schedules.noise.at(frames),
+            self._schedules.expert_ratio.at(frames),
+        )
+
+    def naturals(self) -> dict[str, float]:
+        """Give the live settings that have a schedule, as it has them now."""
+        mix = self._natural_mix()
+        return {
+            "epsilon": mix.epsilon,
+            "expert_ratio": mix.expert_ratio,
+            "learning_rate": self.learner.natural_learning_rate,
+        }
 
     def set_players(self, count: int) -> None:
         """Know how many clients are connected."""
@@ -151,6 +170,10 @@ class Agent:
         """Copy the trained weights into play; False if they were not fit for it."""
         weights = await asyncio.wrap_future(self.trainer.call(self.learner.weights))
         return self._policy.load(weights)
+
+    async def refresh_target(self) -> None:
+        """Make the target network equal to the one that trains, between two samples."""
+        await asyncio.wrap_future(self.trainer.call(self.learner.refresh_target))
 
     def awaits_first_weights(self) -> bool:
         """Say whether training has begun but play still uses the untrained weights."""
@@ -212,6 +235,7 @@ class Agent:
     def view(self) -> AgentView:
         """Give everything people see of this agent."""
         report, mix, controls = self.learner.report, self.mix(), self.controls
+        forced = controls.greedy or controls.expert
         weights = self._policy.weights
         frames = self.frames
         rate = {
@@ -241,9 +265,9 @@ class Agent:
             q_max=report.q_max,
             learning_rate=self.learner.learning_rate,
             epsilon=mix.epsilon,
-            epsilon_natural=controls.epsilon is None and not controls.greedy,
+            epsilon_natural=controls.epsilon is None and not forced and controls.exploring,
             expert_ratio=mix.expert_ratio,
-            expert_natural=controls.expert_ratio is None and not controls.greedy,
+            expert_natural=controls.expert_ratio is None and not forced,
             replay_size=self.replay.size,
             replay_capacity=self.replay.layout.capacity,
             min_replay=self._min_replay,
@@ -272,6 +296,8 @@ class Agent:
             self._guided_returns.append(episode_return)
             return
         self._episodes += 1
+        if self.controls.verbose:
+            self._tell(f"{session.hello.client} ended an episode: return {episode_return:g}")
         self._returns.append(episode_return)
         mean = self._mean_return()
         if mean is not None and len(self._returns) >= RETURN_WINDOW:

@@ -43,6 +43,7 @@ class ClientView:
     policy_share: float  # of this client's frames: actions the network chose
     expert_share: float
     seen_s: float  # since its last frame
+    latency_ms: float | None  # its newest reply's
     info: dict[str, Any] = field(default_factory=dict)
 
 
@@ -139,6 +140,20 @@ class AgentView:
 
 
 @dataclass(frozen=True, slots=True)
+class DialView:
+    """One live setting, in words."""
+
+    name: str
+    value: str  # in force
+    chosen: str  # what a person chose, "" where that is nothing but the natural value
+    natural: str  # the value it has by itself now
+    source: str  # where that comes from
+    unit: str
+    allowed: str
+    about: str
+
+
+@dataclass(frozen=True, slots=True)
 class Snapshot:
     """Everything the dashboard shows, at one moment."""
 
@@ -153,6 +168,7 @@ class Snapshot:
     last_save_s: float | None  # seconds since the last checkpoint, None before the first
     connect_hints: tuple[str, ...]  # commands that connect an emulator
     stopping: bool = False
+    dials: tuple[DialView, ...] = ()  # the live settings
 
 
 RETURN_WINDOW = 20  # episodes of which the mean is shown

@@ -114,6 +114,7 @@ def _client(number: int, elapsed_s: float) -> ClientView:
         last_return=float(number * 5 % 11 + 3),
         policy_share=0.76,
         expert_share=0.1,
+        latency_ms=0.6 + 0.3 * number,
         seen_s=0.0 if number != 2 else elapsed_s % 12,
         info={"score": 12 + number, "lives": 3},
     )

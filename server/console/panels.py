@@ -5,19 +5,19 @@ from __future__ import annotations
 import math
 import textwrap
 from collections.abc import Sequence
-from itertools import groupby
 
 from rich.segment import Segment
 from rich.style import Style
 
-from server.console import figures, sparkline, theme
+from server.console import figures, hotkeys, sparkline, theme
 from server.console.hotkeys import HOTKEYS, Hotkey
 from server.console.line import Line, bar, exact, figure, fit, spread, words
+from server.console.look import Prompt, View
 from server.stats import RETURN_WINDOW, AgentView, Event, Snapshot
 
 _AXIS_FROM_ROWS = 3  # a taller chart says what its top and its bottom stand for
 _WIDE_HEADLINE = 96
-_WIDE_FOOTER = 150
+_HELP_WIDTH = 84
 _WIDE_CAPTION = 34
 _WIDE_RETURNS = 66
 
@@ -257,29 +257,83 @@ def hints(commands: tuple[str, ...], width: int) -> list[Line]:
     return lines
 
 
-def footer(width: int) -> Line:
-    """Show the keys; where there is no room for all names, keys of one kind share theirs."""
+def footer(view: View, width: int) -> Line:
+    """Show as many keys of a view as there is room for, in the table's order, help at the end."""
+    *others, (key, name, _) = [
+        place
+        for place in hotkeys.places()
+        if any(hotkeys.works(hotkey, view) for hotkey in place[2])
+    ]
+    # Quit and the views come first, then what this view has of its own.
+    others = sorted(others, key=lambda place: not any(_leads(hotkey) for hotkey in place[2]))
     line: Line = []
-    for keys, label in _places(full=width >= _WIDE_FOOTER):
-        line += [Segment(f" {keys}", theme.COIN), Segment(f" {label} ", theme.QUIET)]
-    return exact(line, width)
+    last = _place(key, name)
+    room = width - _length(last)
+    for keys, kind, _ in others:
+        piece = _place(keys, kind)
+        if _length(piece) > room:
+            break
+        line += piece
+        room -= _length(piece)
+    return exact([*line, Segment(" " * room), *last], width)
 
 
-def _places(*, full: bool) -> list[tuple[str, str]]:
-    if full:
-        return [(hotkey.key, hotkey.label) for hotkey in HOTKEYS]
-    kinds = groupby(HOTKEYS, key=lambda hotkey: hotkey.label.split()[0])
-    return [("/".join(hotkey.key for hotkey in group), kind) for kind, group in kinds]
+def _leads(hotkey: Hotkey) -> bool:
+    return bool(hotkey.views) or hotkey in HOTKEYS[:2]
 
 
-def keys(width: int) -> list[Line]:
-    """Show every key with its sentence."""
-    return [_key(hotkey, width) for hotkey in HOTKEYS]
+def _place(keys: str, name: str) -> Line:
+    return [Segment(f" {keys}", theme.COIN), Segment(f" {name} ", theme.QUIET)]
+
+
+def _length(line: Line) -> int:
+    return sum(segment.cell_length for segment in line)
+
+
+def prompt(asked: Prompt, width: int) -> Line:
+    """Show a question and what was typed so far; the end of it stays in sight."""
+    question = f" {asked.question} "
+    room = max(8, width - len(question) - 2)
+    typed = asked.text[-room:]
+    line = [Segment(question, theme.STRONG), Segment(figures.clean(typed), theme.COIN)]
+    return exact([*line, Segment("▏", theme.COIN)], width)
+
+
+def keys(width: int, rows: int) -> tuple[list[Line], int]:
+    """Show every key: with its sentence where all have room, else those of one kind together.
+
+    Gives the lines, and the width of the whole panel.
+    """
+    if len(HOTKEYS) <= rows and width >= _HELP_WIDTH:
+        return [_key(hotkey, _HELP_WIDTH - 4) for hotkey in HOTKEYS], _HELP_WIDTH
+    places = hotkeys.places()
+    columns = 1 if len(places) <= rows else 2
+    half = -(-len(places) // columns)
+    size = (min(width, _HELP_WIDTH) - 4) // columns
+    lines = [
+        [
+            piece
+            for place in places[row::half]
+            for piece in (*exact(_kind(*place), size - 1), Segment(" "))
+        ]
+        for row in range(half)
+    ]
+    return lines, size * columns + 4
+
+
+def _kind(keys: str, name: str, group: tuple[Hotkey, ...]) -> Line:
+    ways = [hotkey.label.partition(" ")[2] for hotkey in group]
+    told = ", ".join(dict.fromkeys(way for way in ways if way))
+    return [
+        Segment(fit(keys, 10), theme.COIN),
+        Segment(f"{name} ", theme.STRONG),
+        Segment(f"{told} ", theme.QUIET),
+    ]
 
 
 def _key(hotkey: Hotkey, width: int) -> Line:
     line = [
-        Segment(f"{hotkey.key}  ", theme.COIN),
+        Segment(fit(hotkeys.symbol(hotkey.key), 7), theme.COIN),
         Segment(fit(hotkey.label, 17), theme.STRONG),
         Segment(hotkey.about, theme.PLAIN),
     ]

@@ -37,10 +37,15 @@ class Table(Generic[T]):
     columns: tuple[Column[T], ...]
     widths: tuple[int, ...]
 
-    def header(self) -> Line:
-        """Draw the titles."""
+    def header(self, marked: str = "") -> Line:
+        """Draw the titles, one of them marked as what the rows are sorted by."""
         return self._joined(
-            [Segment(fit(column.title, width, right=column.right), theme.COLUMN)]
+            [
+                Segment(
+                    fit(column.title, width, right=column.right),
+                    theme.MARKED if marked and column.title.strip() == marked else theme.COLUMN,
+                )
+            ]
             for column, width in self._sized()
         )
 

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 from torch.optim.adamw import adamw
 
+from server.controls import Controls
 from server.learn import loss as losses
 from server.learn.loss import Batch, Loss, Target
 from server.learn.network import (
@@ -86,6 +87,8 @@ class Learner:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.rules = rules
+        self._started_with = rules
+        self._chosen_rate: float | None = None  # a person's learning rate; None: the schedule's
         self.report = Report()
         self._shape = shape
         self._heads = shape.branches(spaces)
@@ -112,6 +115,16 @@ class Learner:
         }
         self._version = 0
         self._target_s = clock()  # when the target last followed
+
+    def steer(self, controls: Controls) -> None:
+        """Put live settings in force, between two samples."""
+        rules = self._started_with
+        self.rules = replace(
+            rules,
+            n_step=controls.n_step or rules.n_step,
+            steps_per_sample=controls.steps_per_sample or rules.steps_per_sample,
+        )
+        self._chosen_rate = controls.learning_rate
 
     def train(self) -> bool:
         """Gather one sample and take all its steps; False where there is nothing to learn from."""
@@ -251,6 +264,12 @@ class Learner:
     @property
     def learning_rate(self) -> float:
         """The step size of the next step."""
+        chosen = self._chosen_rate
+        return self.natural_learning_rate if chosen is None else chosen
+
+    @property
+    def natural_learning_rate(self) -> float:
+        """The step size that the schedule has for the next step."""
         rules = self.rules
         schedule = Warmed(
             rules.learning_rate,

@@ -54,6 +54,7 @@ class TrainingThread:
         self._min_replay = min_replay
         self._max_replay_ratio = max_replay_ratio
         self._controls = controls
+        self._steered: Controls | None = None  # what the learner goes by
         self._clients = True
         self._on_death = on_death
         self._requests: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
@@ -113,6 +114,7 @@ class TrainingThread:
         try:
             while not self._stopping:
                 self._serve_requests()
+                self._steer()
                 if self._may_train() and not self._learner.train():
                     self._rest(TrainerState.COLLECTING, self._replay.head + _RETRY_FRAMES)
                 if self.state is not TrainerState.TRAINING:
@@ -126,6 +128,16 @@ class TrainingThread:
             with self._gate:  # who asks from now on is answered without the thread
                 self._running = False
             self._serve_requests()
+
+    def _steer(self) -> None:
+        """Hand the newest live settings to the learner."""
+        controls = self._controls
+        if controls is self._steered:
+            return
+        if self._steered and controls.max_replay_ratio != self._steered.max_replay_ratio:
+            self._start = None  # a new limit counts from now: what was trained before is past
+        self._learner.steer(controls)
+        self._steered = controls
 
     def _serve_requests(self) -> None:
         while True:
@@ -159,10 +171,12 @@ class TrainingThread:
             return self._rest(TrainerState.COLLECTING, head + missing)
         if self._start is None:
             self._start = (head, self._learner.report.transitions)
-        if self._max_replay_ratio:
+        chosen = self._controls.max_replay_ratio
+        limit = self._max_replay_ratio if chosen is None else chosen
+        if limit:
             first_head, first_transitions = self._start
             trained = self._learner.report.transitions - first_transitions
-            due = first_head + trained / self._max_replay_ratio
+            due = first_head + trained / limit
             if head < due:
                 return self._rest(TrainerState.LIMITED, due)
         self.state = TrainerState.TRAINING

@@ -22,18 +22,24 @@ from rich.console import Console
 from server.console import dashboard as dashboard_module
 from server.console import demo
 from server.console.dashboard import Dashboard, export_svg, render
-from server.console.hotkeys import HOTKEYS
+from server.console.hotkeys import HOTKEYS, places, symbol
+from server.console.look import Look, Prompt, View
 from server.controls import Controls
-from server.stats import AgentView, ClientView, Event, Snapshot
+from server.stats import AgentView, ClientView, DialView, Event, Snapshot
 
 Make = Callable[..., Snapshot]
 SIZES = [(80, 24), (120, 40), (200, 60)]
 LEAVE = "\x1b[?25h\x1b[?1049l"  # cursor shown, then the normal screen
 
 
-def as_lines(snapshot: Snapshot, width: int, height: int, *, help_open: bool = False) -> list[str]:
+def as_lines(
+    snapshot: Snapshot,
+    width: int,
+    height: int,
+    look: Look = Look(),  # noqa: B008
+) -> list[str]:
     """Render as plain text, and check that it fills the size and no more."""
-    screen = render(snapshot, width=width, height=height, help_open=help_open)
+    screen = render(snapshot, look, width=width, height=height)
     console = Console(file=io.StringIO(), width=width, height=height, color_system=None)
     with console.capture() as capture:
         console.print(screen, end="", crop=False, no_wrap=True)
@@ -43,9 +49,14 @@ def as_lines(snapshot: Snapshot, width: int, height: int, *, help_open: bool = F
     return lines
 
 
-def as_text(snapshot: Snapshot, width: int, height: int, *, help_open: bool = False) -> str:
+def as_text(
+    snapshot: Snapshot,
+    width: int,
+    height: int,
+    look: Look = Look(),  # noqa: B008
+) -> str:
     """Render as plain text with single spaces."""
-    return " ".join("\n".join(as_lines(snapshot, width, height, help_open=help_open)).split())
+    return " ".join("\n".join(as_lines(snapshot, width, height, look)).split())
 
 
 @pytest.mark.parametrize(("width", "height"), SIZES)
@@ -59,7 +70,7 @@ def test_every_important_figure_is_visible(make_snapshot: Make, width: int, heig
         *("epsilon 0.42 override", "expert 0.11 natural", "greedy off"),
         *("batch 3.4 frames", "0.8", "2.1", "3.2 s", "412"),
         *("12%", "123,456 of 1,000,000", "last -15.0", "-18.3", "best -17.9", "episodes 42"),
-        *("ale-1 pong 501 21 -3.0 -16.0 47% 12% now", "ale-2 pong 501 21 -3.0 –"),
+        *("ale-1 pong 501 21 -3.0", "47/12 0.7 now score 3", "ale-2 pong 501 21 -3.0"),
         *("listening", "a client is slow", "a frame was refused", "█"),
     ):
         assert part in text
@@ -68,18 +79,27 @@ def test_every_important_figure_is_visible(make_snapshot: Make, width: int, heig
 
 
 @pytest.mark.parametrize(("width", "height"), SIZES)
-def test_the_footer_shows_every_key(make_snapshot: Make, width: int, height: int) -> None:
-    footer = as_lines(make_snapshot(), width, height)[-1]
-    for hotkey in HOTKEYS:
-        assert hotkey.label.split()[0] in footer
-        assert hotkey.key in footer.replace("/", " ").split()
+def test_the_footer_shows_whole_places_of_the_table(
+    make_snapshot: Make, width: int, height: int
+) -> None:
+    known = {f"{keys} {kind}" for keys, kind, _ in places()}
+    for view in View:
+        footer = as_lines(make_snapshot(), width, height, Look(view))[-1]
+        shown = [" ".join(piece.split()) for piece in footer.split("  ") if piece.strip()]
+        assert set(shown) <= known
+        assert shown[-1] == "? help" and "q quit" in shown and "1-6 view" in shown
+    assert "Enter edit" in shown  # in the settings, where it works
 
 
 @pytest.mark.parametrize(("width", "height"), SIZES)
 def test_the_help_shows_every_sentence(make_snapshot: Make, width: int, height: int) -> None:
-    text = as_text(make_snapshot(), width, height, help_open=True)
-    for hotkey in HOTKEYS:
-        assert f"{hotkey.key} {hotkey.label} {hotkey.about}" in text
+    text = as_text(make_snapshot(), width, height, Look(help_open=True))
+    for keys, kind, hotkeys in places():
+        if height > len(HOTKEYS):
+            for hotkey in hotkeys:
+                assert f"{symbol(hotkey.key)} {hotkey.label} {hotkey.about}" in text
+        else:  # keys of one kind share a place, and have no sentences
+            assert f"{keys} {kind}" in text
 
 
 @pytest.mark.parametrize(("width", "height"), SIZES)
@@ -161,7 +181,7 @@ def test_a_strangers_text_cannot_control_the_terminal(
 ) -> None:
     odd = replace(client, name="\x1b[2J\n", game="\x9b31m", info={"\r": "\x07"})
     as_lines(make_snapshot(clients=(odd,), events=(Event(0.0, "?", "\x1b]0;\x07"),)), 200, 60)
-    screen = render(make_snapshot(clients=(odd,)), width=200, height=60)
+    screen = render(make_snapshot(clients=(odd,)), Look(), width=200, height=60)
     assert all(segment.text.isprintable() for line in screen.lines for segment in line)
 
 
@@ -207,20 +227,29 @@ SNAPSHOTS = st.builds(
     ),
     last_save_s=maybe,
     connect_hints=st.lists(texts, max_size=3).map(tuple),
+    dials=st.lists(st.from_type(DialView), max_size=20).map(tuple),
+)
+
+LOOKS = st.builds(
+    Look,
+    row=st.integers(0, 300),
+    sort=st.integers(0, 20),
+    cleared_s=numbers,
+    prompt=st.none() | st.builds(Prompt, question=texts, text=texts),
 )
 
 
 @settings(max_examples=80, deadline=None)
-@given(SNAPSHOTS, st.integers(40, 230), st.integers(10, 70), st.booleans())
+@given(SNAPSHOTS, st.integers(40, 230), st.integers(10, 70), LOOKS)
 def test_any_snapshot_renders_at_any_size(
-    snapshot: Snapshot, width: int, height: int, help_open: bool
+    snapshot: Snapshot, width: int, height: int, look: Look
 ) -> None:
-    as_lines(snapshot, width, height, help_open=help_open)
+    as_lines(snapshot, width, height, look)
 
 
 @pytest.mark.parametrize(("width", "height"), [(1, 1), (20, 5), (39, 9), (500, 200)])
 def test_extreme_sizes(make_snapshot: Make, width: int, height: int) -> None:
-    as_lines(make_snapshot(), width, height, help_open=True)
+    as_lines(make_snapshot(), width, height, Look(help_open=True))
 
 
 def test_the_picture_is_an_svg(make_snapshot: Make, tmp_path: Path) -> None:
@@ -272,8 +301,8 @@ def test_the_screen_is_drawn_in_one_write_and_left_clean(make_snapshot: Make) ->
     stream.wait_for("? help")
     dashboard.update(make_snapshot(run="run-2"))
     stream.wait_for("run-2")
-    dashboard.toggle_help()
-    stream.wait_for(HOTKEYS[0].about)
+    dashboard.turn(Look(help_open=True))
+    stream.wait_for("down, natural, up")
     dashboard.stop()
     dashboard.stop()
     assert stream.getvalue().startswith("\x1b[?1049h")
@@ -305,7 +334,7 @@ def test_a_drawing_error_is_kept_until_the_stop(
     dashboard.update(make_snapshot())
     stream.wait_for(LEAVE)
     dashboard.update(make_snapshot())
-    dashboard.toggle_help()
+    dashboard.turn(Look(help_open=True))
     dashboard.stop()
     expected = f"{LEAVE}The dashboard stopped: ValueError: no such colour\n"
     assert stream.getvalue().endswith(expected)
@@ -348,6 +377,6 @@ def read_until(fd: int, wanted: bytes) -> None:
 
 def test_not_a_number_is_marked(make_snapshot: Make, agent: AgentView) -> None:
     broken = replace(agent, loss=math.nan)
-    screen = render(make_snapshot(agents=(broken,)), width=80, height=24)
+    screen = render(make_snapshot(agents=(broken,)), Look(), width=80, height=24)
     found = [segment for line in screen.lines for segment in line if segment.text == " nan"]
     assert found and found[0].style is not None and found[0].style.bold
