@@ -20,6 +20,8 @@ from config import Config, client_settings
 from server import album as album_module
 from server import dials, nursery
 from server import fleet as fleet_module
+from server import gate as gate_module
+from server import helm as helm_module
 from server import journal as journal_module
 from server import versions
 from server.agent import Agent
@@ -31,6 +33,7 @@ from server.dials import Value
 from server.emulators import LaunchError
 from server.examiner import Examiner
 from server.fleet import Fleet, Launch
+from server.gate import Gate
 from server.helm import Helm, HelmError
 from server.journal import Change, Journal
 from server.learn.checkpoint import CheckpointError
@@ -123,6 +126,7 @@ class App:
             save=self.save,
             stop=self.request_stop,
         )
+        self._gate = Gate(snapshot=self.snapshot, obey=self.helm.obey, errors=helm_module.ERRORS)
         self.lobby = Lobby(
             find_agent=self._find_agent,
             token=token,
@@ -195,6 +199,7 @@ class App:
         for agent in self.agents.values():
             agent.start()
             self._curves.started(agent.place(), config.run.seed)
+        await self._gate.open(self._run.path / gate_module.NAME)
         self.events.add(f"listening on {self.listener.address}, run {config.run.run}")
         if not self._fleet.size:
             commands = " or ".join(self._connect_hints())
@@ -238,6 +243,7 @@ class App:
             self._failures.append("the last save failed; the checkpoint before it is kept")
         await self._draw_curves()
         await asyncio.to_thread(self._curves.close)
+        await self._gate.close()
         self.steering.close()
         self._run.close()
 

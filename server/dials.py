@@ -192,6 +192,22 @@ def find(dials: Mapping[str, Dial], name: str) -> Dial:
     raise DialError(f"there is no live setting {name!r}; {hint}")
 
 
+def markdown(dials: Mapping[str, Dial]) -> str:
+    """Draw the table for docs/control.md."""
+    rows = [
+        f"| `{dial.name}` | {dial.allowed()} | {_moved(dial)} | {dial.natural} | {dial.about} |"
+        for dial in dials.values()
+    ]
+    head = "| live setting | takes | a key | natural | what it is |"
+    return "\n".join([head, "|---|---|---|---|---|", *rows]) + "\n"
+
+
+def _moved(dial: Dial) -> str:
+    if dial.kind is bool:
+        return "switches it"
+    return "halves or doubles it" if dial.factor else f"moves it by {dial.step:g}"
+
+
 def _short(number: float, digits: int = 6) -> str:
     whole = abs(number) < 1e15 and number == int(number)
     return str(int(number)) if whole else f"{number:.{digits}g}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Awaitable, Callable, Mapping
 
 from server.agent import Agent
@@ -13,6 +14,9 @@ from server.steering import VERBS, Steering
 
 class HelmError(RuntimeError):
     """Something that was asked for and went wrong; the message says what."""
+
+
+ERRORS = (DialError, HelmError)
 
 
 class Helm:
@@ -42,17 +46,19 @@ class Helm:
         }
 
     async def obey(self, command: Command, who: str) -> str:
-        """Do it and say what came of it; a DialError or HelmError says why not."""
-        if command.verb in VERBS:
-            return self._steering.obey(command, who)
-        return await self._deeds[command.verb](who)
+        """Do it and say what came of it; what stands against it is raised, and an event too."""
+        try:
+            if command.verb in VERBS:
+                return self._steering.obey(command, who)
+            return await self._deeds[command.verb](who)
+        except ERRORS as error:
+            self._events.add(str(error), "warning")
+            raise
 
     async def obey_key(self, command: Command) -> None:
-        """Do what a key asked for; what stands against it is an event."""
-        try:
+        """Do what a key asked for; the events tell the rest."""
+        with contextlib.suppress(*ERRORS):
             await self.obey(command, "keys")
-        except (DialError, HelmError) as error:
-            self._events.add(str(error), "warning")
 
     async def sync(self) -> None:
         """Copy the trained weights of every agent into play."""

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from live import PATIENCE_S, ROOT
+from live import PATIENCE_S, ROOT, Server, Steady
 
 pytestmark = pytest.mark.skipif(shutil.which("tmux") is None, reason="tmux is not installed")
 
@@ -151,6 +151,38 @@ def test_suspended_resumed_and_ended_by_a_signal(terminal: Terminal, tmp_path: P
     assert "? help" not in shown
     terminal.press("Enter")
     terminal.is_clean()
+
+
+def test_attached_terminals_see_and_steer_the_same_server(
+    terminal: Terminal, tmp_path: Path
+) -> None:
+    runs = tmp_path / "runs"
+    server = Server(runs)
+    second = Terminal(tmp_path / "tmux2")
+    try:
+        assert server.port
+        player = Steady(server.port)
+        for end in (terminal, second):
+            end.type(
+                f"cd {ROOT} && {sys.executable} main.py attach --runs-dir {runs}; echo code=$?"
+            )
+            end.press("Enter")
+            end.wait_for("Coinop", "test", "? help")
+        second.type("5")
+        terminal.type("u")
+        second.wait_for("epsilon natural → 0.9")
+        terminal.type("6")
+        terminal.wait_for("▶ training", "chosen")
+        second.type("q")
+        second.wait_for("left; the server goes on", "code=0")
+        second.is_clean()
+        player.finish()
+        assert server.stop() == 0
+        terminal.wait_for("the server has ended", "code=0")
+        terminal.is_clean()
+    finally:
+        second.end()
+        server.kill()
 
 
 def test_an_error_in_the_server_gives_the_terminal_back(terminal: Terminal, tmp_path: Path) -> None:
