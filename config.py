@@ -409,7 +409,7 @@ class Console:
         0.25, "Time between redraws of the dashboard.", unit="s", low=0.05, high=60
     )
     status_interval_s: float = setting(
-        5.0, "Time between status lines where there is no dashboard.", unit="s", low=0.1, high=3600
+        10.0, "Time between status lines where there is no dashboard.", unit="s", low=0.1, high=3600
     )
 
 

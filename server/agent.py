@@ -12,6 +12,7 @@ from pathlib import Path
 from server.batcher import Batcher
 from server.controls import Controls
 from server.curves import Place
+from server.history import History
 from server.learn import checkpoint as checkpoints
 from server.learn.checkpoint import Checkpoint
 from server.learn.learner import Learner
@@ -99,6 +100,7 @@ class Agent:
         self.evaluation: Score | None = None  # what the examiner found, newest
         self.evaluation_best: Score | None = None
         self.evaluating: int | None = None  # episodes so far of an evaluation under way
+        self._history = History()
 
     @property
     def frames(self) -> int:
@@ -288,16 +290,21 @@ class Agent:
             evaluation=self.evaluation,
             evaluation_best=self.evaluation_best,
             evaluating=self.evaluating,
+            history=self._history.series(),
         )
 
+    def note_history(self) -> None:
+        """Keep the figures of this second for the graphs."""
+        self._history.add(self.view())
+
     def _on_episode(self, session: Session, episode_return: float) -> None:
+        if self.controls.verbose:
+            self._tell(f"{session.hello.client} ended an episode: return {episode_return:g}")
         if session.guided:  # how well somebody else played says nothing of the agent
             self._guided_episodes += 1
             self._guided_returns.append(episode_return)
             return
         self._episodes += 1
-        if self.controls.verbose:
-            self._tell(f"{session.hello.client} ended an episode: return {episode_return:g}")
         self._returns.append(episode_return)
         mean = self._mean_return()
         if mean is not None and len(self._returns) >= RETURN_WINDOW:

@@ -51,6 +51,7 @@ _STOP_S = 30.0  # for a trainer to finish its sample
 _FIRST_SAVE_S = 30.0  # after the start; the pause doubles until it is save_interval_s
 _PICTURES_S = 1.0  # between two writes of the clients' pictures
 _CLOCKS_S = 1.0  # between looks at silent clients
+_HISTORY_S = 1.0  # between points of the graphs
 _FLEET_S = 0.1  # between looks at the emulators
 _VIGIL_S = 0.1  # between looks at whether the loop should stay awake
 _EXAMS_S = 0.5  # between looks at evaluations
@@ -213,6 +214,7 @@ class App:
         gc.collect()
         gc.freeze()
         self._every(_CLOCKS_S, self._mind_clocks)
+        self._every(_HISTORY_S, self._note_history)
         if config.console.preview_every:
             self._album = Album(self._run.path / album_module.DIRECTORY)
             self._every(_PICTURES_S, self._write_pictures)
@@ -360,6 +362,10 @@ class App:
         self.steering.tend()
         if any(agent.awaits_first_weights() for agent in self.agents.values()):
             self._sync_now.set()
+
+    async def _note_history(self) -> None:
+        for agent in self.agents.values():
+            agent.note_history()
 
     async def _tend_fleet(self) -> None:
         for text in self._fleet.tend(self.lobby.silences(time.monotonic())):

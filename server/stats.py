@@ -137,6 +137,7 @@ class AgentView:
     evaluation: Score | None = None  # the newest
     evaluation_best: Score | None = None  # of the weights that are kept as the best
     evaluating: int | None = None  # episodes finished of the evaluation under way
+    history: dict[str, tuple[float, ...]] = field(default_factory=dict)  # of some figures
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ from server.console.look import Look
 from server.console.screen import Screen, render
 from server.stats import Snapshot
 
-__all__ = ["Dashboard", "export_svg", "render"]
+__all__ = ["Dashboard", "drawn", "export_svg", "render"]
 
 _JOIN_S = 2.0
 _DEMO_S, _DEMO_TICK_S = 12.0, 0.25
@@ -111,7 +111,7 @@ class Dashboard:
         width, height = size
         screen = render(snapshot, look, width=width, height=height)
         resized = self._shown_as is None or self._shown_as[1] != size
-        self._write((_CLEAR if resized else "") + _drawn(self._console, screen))
+        self._write((_CLEAR if resized else "") + drawn(self._console, screen))
         self._shown, self._shown_as = snapshot, (look, size)
 
     def _size(self) -> tuple[int, int]:
@@ -144,7 +144,8 @@ def export_svg(snapshot: Snapshot, path: Path, *, width: int = 110, height: int 
     console.save_svg(str(path), title="Coinop", unique_id="coinop")
 
 
-def _drawn(console: Console, screen: Screen) -> str:
+def drawn(console: Console, screen: Screen) -> str:
+    """Give what a terminal must be sent to show a screen."""
     with console.capture() as capture:
         console.print(screen, end="", crop=False, no_wrap=True)
     # Each line goes to its own place: a line end after the last column would not mean the same

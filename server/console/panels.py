@@ -11,7 +11,7 @@ from rich.style import Style
 
 from server.console import figures, hotkeys, sparkline, theme
 from server.console.hotkeys import HOTKEYS, Hotkey
-from server.console.line import Line, bar, exact, figure, fit, spread, words
+from server.console.line import Line, bar, exact, figure, fit, length, spread, words
 from server.console.look import Prompt, View
 from server.stats import RETURN_WINDOW, AgentView, Event, Snapshot
 
@@ -56,13 +56,27 @@ def _state(snapshot: Snapshot, agent: AgentView | None) -> str:
 def throughput(agent: AgentView, width: int) -> list[Line]:
     """Show how fast frames come in and steps are made, and how many there were."""
     return [
-        figure("frames/s", figures.rate(agent.frames_per_s), width, theme.STRONG),
-        figure("steps/s", figures.rate(agent.steps_per_s), width, theme.STRONG),
+        _passed("frames/s", figures.rate(agent.frames_per_s), agent, "frames_per_s", width),
+        _passed("steps/s", figures.rate(agent.steps_per_s), agent, "steps_per_s", width),
         figure("samples/s", figures.rate(agent.samples_per_s), width),
-        figure("replay ratio", figures.rate(agent.replay_ratio), width),
+        _passed(
+            "replay ratio",
+            figures.rate(agent.replay_ratio),
+            agent,
+            "replay_ratio",
+            width,
+            theme.PLAIN,
+        ),
         figure("frames", figures.count(agent.frames), width),
         figure("steps", figures.count(agent.steps), width),
     ]
+
+
+def _passed(
+    label: str, value: str, agent: AgentView, name: str, width: int, style: Style = theme.STRONG
+) -> Line:
+    """Show a figure with its past."""
+    return figure(label, value, width, style, past=agent.history.get(name, ()))
 
 
 def learning(agent: AgentView, width: int) -> list[Line]:
@@ -74,9 +88,18 @@ def learning(agent: AgentView, width: int) -> list[Line]:
     elif agent.agreement is not None:
         last = figure("agreement", figures.percent(agent.agreement), width, note="with the expert")
     return [
-        figure("loss", figures.real(agent.loss), width, _sound(agent.loss, theme.STRONG)),
+        _passed(
+            "loss", figures.real(agent.loss), agent, "loss", width, _sound(agent.loss, theme.STRONG)
+        ),
         figure("gradient norm", figures.real(agent.gradient_norm), width),
-        figure("Q mean", figures.real(agent.q_mean), width, _sound(agent.q_mean, theme.PLAIN)),
+        _passed(
+            "Q mean",
+            figures.real(agent.q_mean),
+            agent,
+            "q_mean",
+            width,
+            _sound(agent.q_mean, theme.PLAIN),
+        ),
         figure("Q range", span, width),
         figure("learning rate", f"{agent.learning_rate:.2g}", width),
         last,
@@ -103,7 +126,14 @@ def latency(snapshot: Snapshot, agent: AgentView, width: int) -> list[Line]:
     """Show how long a client waits for its action, and how old the weights behind it are."""
     return [
         figure("p50", figures.milliseconds(agent.latency_p50_ms), width, note="ms"),
-        figure("p99", figures.milliseconds(agent.latency_p99_ms), width, theme.STRONG, note="ms"),
+        figure(
+            "p99",
+            figures.milliseconds(agent.latency_p99_ms),
+            width,
+            theme.STRONG,
+            "ms",
+            agent.history.get("latency_p99_ms", ()),
+        ),
         _batch(agent, width),
         figure("weights age", figures.age(agent.weights_age_s), width),
         figure("weights version", figures.count(agent.weights_version), width),
@@ -268,13 +298,13 @@ def footer(view: View, width: int) -> Line:
     others = sorted(others, key=lambda place: not any(_leads(hotkey) for hotkey in place[2]))
     line: Line = []
     last = _place(key, name)
-    room = width - _length(last)
+    room = width - length(last)
     for keys, kind, _ in others:
         piece = _place(keys, kind)
-        if _length(piece) > room:
+        if length(piece) > room:
             break
         line += piece
-        room -= _length(piece)
+        room -= length(piece)
     return exact([*line, Segment(" " * room), *last], width)
 
 
@@ -284,10 +314,6 @@ def _leads(hotkey: Hotkey) -> bool:
 
 def _place(keys: str, name: str) -> Line:
     return [Segment(f" {keys}", theme.COIN), Segment(f" {name} ", theme.QUIET)]
-
-
-def _length(line: Line) -> int:
-    return sum(segment.cell_length for segment in line)
 
 
 def prompt(asked: Prompt, width: int) -> Line:

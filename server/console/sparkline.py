@@ -21,10 +21,7 @@ def draw(values: Sequence[float], *, width: int, rows: int = 1) -> list[str]:
     finite = [value for value in columns if math.isfinite(value)]
     low, high = (min(finite), max(finite)) if finite else (0.0, 0.0)
     heights = [_height(value, low, high, rows * _LEVELS) for value in columns]
-    return [
-        "".join(_block(height - row * _LEVELS) for height in heights).rjust(width)
-        for row in reversed(range(rows))
-    ]
+    return [_row(heights, row * _LEVELS).rjust(width) for row in reversed(range(rows))]
 
 
 def _averaged(values: Sequence[float], width: int) -> list[float]:
@@ -49,5 +46,11 @@ def _height(value: float, low: float, high: float, levels: int) -> int:
     return 1 + round((value - low) / span * (levels - 1))  # the lowest still shows
 
 
-def _block(height: int) -> str:
-    return _BLOCKS[min(_LEVELS, max(0, height))]
+def _row(heights: list[int], floor: int) -> str:
+    top = floor + _LEVELS
+    return "".join(
+        [
+            " " if height <= floor else "█" if height >= top else _BLOCKS[height - floor]
+            for height in heights
+        ]
+    )

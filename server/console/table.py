@@ -14,6 +14,7 @@ from server.console.line import Line, exact, fit
 
 T = TypeVar("T")
 _GAP = 1
+_SPACE = Segment(" " * _GAP)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +60,8 @@ class Table(Generic[T]):
     def _joined(self, cells: Iterable[Line]) -> Line:
         line: Line = []
         for cell in cells:
-            line += [*cell, Segment(" " * _GAP)]
-        return line
+            line += [*cell, _SPACE]
+        return line[:-1]
 
 
 def fitted(columns: Sequence[Column[T]], width: int) -> Table[T]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rich.segment import Segment
 
-from server.console import figures, grid, panels, roster, theme
+from server.console import charts, figures, grid, panels, roster, theme
 from server.console.grid import PADDING, Band, Cell, whole
 from server.console.line import Line
 from server.console.look import Look
@@ -12,7 +12,8 @@ from server.console.overview import most_active, seen
 from server.console.table import Column, fitted
 from server.stats import DialView, Snapshot
 
-_NO_AGENT: list[Line] = [[Segment("No agent yet: the first client brings one.", theme.QUIET)]]
+_FIGURES = 6  # rows of a panel
+_LEAST_CHARTS = 4  # rows for which charts are worth drawing
 
 
 def clients(snapshot: Snapshot, look: Look, width: int, height: int) -> list[Band]:
@@ -62,29 +63,34 @@ def settings(snapshot: Snapshot, look: Look, width: int, height: int) -> list[Ba
 
 
 def learning(snapshot: Snapshot, look: Look, width: int, height: int) -> list[Band]:
-    """Show how learning goes."""
+    """Show how learning goes, and how it went."""
     agent = most_active(snapshot.agents)
     if agent is None:
-        return [whole(Cell("learning", _NO_AGENT), width, max(1, height - 1))]
+        return charts.missing("learning", width, height)
     widths = grid.widths(width, 1, 1)
     cells = (
         Cell("learning", panels.learning(agent, widths[0] - PADDING)),
-        Cell("returns", panels.returns(agent, widths[1] - PADDING, 6)),
+        Cell("throughput", panels.throughput(agent, widths[1] - PADDING)),
     )
-    return [Band(cells, widths, min(6, max(1, height - 1)))]
+    rows = _FIGURES if height > _FIGURES + _LEAST_CHARTS else 0
+    drawn = [Band(cells, widths, rows)] if rows else []
+    return [*drawn, *charts.bands(agent, charts.LEARNING, width, height - rows - bool(rows))]
 
 
 def latency(snapshot: Snapshot, look: Look, width: int, height: int) -> list[Band]:
-    """Show how fast frames are answered."""
+    """Show how fast frames are answered, and beside how much training."""
     agent = most_active(snapshot.agents)
     if agent is None:
-        return [whole(Cell("latency", _NO_AGENT), width, max(1, height - 1))]
+        return charts.missing("latency", width, height)
     widths = grid.widths(width, 1, 1)
     cells = (
         Cell("latency", panels.latency(snapshot, agent, widths[0] - PADDING)),
         Cell("throughput", panels.throughput(agent, widths[1] - PADDING)),
     )
-    return [Band(cells, widths, min(6, max(1, height - 1)))]
+    rows = min(_FIGURES, max(1, height - 1))
+    rest = height - rows - 1
+    drawn = charts.bands(agent, charts.LATENCY, width, rest) if rest >= _LEAST_CHARTS else []
+    return [Band(cells, widths, rows), *drawn]
 
 
 def _explained(dial: DialView) -> list[Line]:

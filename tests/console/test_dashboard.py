@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import math
 import os
+import re
 import termios
 import threading
 import time
@@ -20,8 +21,8 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from server.console import dashboard as dashboard_module
-from server.console import demo
-from server.console.dashboard import Dashboard, export_svg, render
+from server.console import demo, roster
+from server.console.dashboard import Dashboard, drawn, export_svg, render
 from server.console.hotkeys import HOTKEYS, places, symbol
 from server.console.look import Look, Prompt, View
 from server.controls import Controls
@@ -250,6 +251,74 @@ def test_any_snapshot_renders_at_any_size(
 @pytest.mark.parametrize(("width", "height"), [(1, 1), (20, 5), (39, 9), (500, 200)])
 def test_extreme_sizes(make_snapshot: Make, width: int, height: int) -> None:
     as_lines(make_snapshot(), width, height, Look(help_open=True))
+
+
+@pytest.mark.parametrize(("width", "height"), SIZES)
+def test_every_view_says_what_it_is_about(make_snapshot: Make, width: int, height: int) -> None:
+    dial = DialView("epsilon", "0.5", "0.5", "0.9", "its schedule", "share", "0 to 1", "Random.")
+    snapshot = replace(demo.snapshot(clients=3), dials=(dial, replace(dial, name="n_step")))
+    words = {
+        View.OVERVIEW: ("throughput", "returns", "clients 3", "events"),
+        View.CLIENTS: ("clients 3", "ale-1", "ale-3", "score 12"),
+        View.LEARNING: ("mean return", "12.8", "-20.0", "84 min ago", "now", "Q range"),
+        View.LATENCY: ("p99 ms", "frames/s", "84 min ago", "weights version"),
+        View.EVENTS: ("events 7", "listening on", "saved runs"),
+        View.SETTINGS: (
+            "▶ epsilon",
+            "n_step",
+            "Random.",
+            "takes 0 to 1 natural: 0.9, its schedule",
+        ),
+    }
+    for view, parts in words.items():
+        text = as_text(snapshot, width, height, Look(view))
+        for part in parts:
+            assert part in text, f"{part} is not in the view {view.value}"
+
+
+def test_clients_are_sorted_and_scrolled(make_snapshot: Make, client: ClientView) -> None:
+    clients = tuple(
+        replace(client, name=f"c{number:02}", frames_per_s=float(number)) for number in range(40)
+    )
+    snapshot = make_snapshot(clients=clients)
+    order = [order.title for order in roster.ORDERS].index("frames/s")
+    fastest = as_lines(snapshot, 80, 24, Look(View.CLIENTS, sort=order))
+    assert "c39" in fastest[4] and "c38" in fastest[5]
+    slowest = as_lines(snapshot, 80, 24, Look(View.CLIENTS, sort=order, reverse=True))
+    assert "c00" in slowest[4]
+    later = as_lines(snapshot, 80, 24, Look(View.CLIENTS, row=5))
+    assert "c05" in later[4] and "6 to 23 of 40" in later[2]
+    end = as_lines(snapshot, 80, 24, Look(View.CLIENTS, row=39))
+    assert "c39" in end[-3] and "23 to 40 of 40" in end[2]
+
+
+def test_events_are_scrolled_and_cleared(make_snapshot: Make) -> None:
+    events = tuple(Event(float(number), "info", f"event {number}.") for number in range(100))
+    snapshot = make_snapshot(events=events)
+    assert "event 99." in as_text(snapshot, 80, 24, Look(View.EVENTS))
+    scrolled = as_text(snapshot, 80, 24, Look(View.EVENTS, row=50))
+    assert "event 49." in scrolled and "event 50." not in scrolled and "50 newer below" in scrolled
+    for view in (View.EVENTS, View.OVERVIEW):
+        cleared = as_text(snapshot, 80, 24, Look(view, cleared_s=98.5))
+        assert "event 99." in cleared and "event 98." not in cleared
+
+
+def test_a_question_stands_in_the_last_line(make_snapshot: Make) -> None:
+    look = Look(prompt=Prompt("n_step (1 to 64 frames):", "n_step", "5"))
+    assert as_lines(make_snapshot(), 80, 24, look)[-1].strip() == "n_step (1 to 64 frames): 5▏"
+
+
+def test_no_color_is_respected(make_snapshot: Make) -> None:
+    screen = render(make_snapshot(), Look(), width=80, height=24)
+
+    def codes(**environment: str) -> set[str]:
+        console = Console(
+            file=io.StringIO(), force_terminal=True, color_system="256", _environ=environment
+        )
+        return set(re.findall(r"\x1b\[([0-9;]*)m", drawn(console, screen)))
+
+    assert any("38;5" in code for code in codes())
+    assert not any("38;5" in code for code in codes(NO_COLOR="1"))
 
 
 def test_the_picture_is_an_svg(make_snapshot: Make, tmp_path: Path) -> None:
