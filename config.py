@@ -405,6 +405,13 @@ class Console:
         low=0,
         high=2**31 - 1,
     )
+    metrics_port: int = setting(
+        0,
+        "Port of this machine at which Prometheus reads the figures, under /metrics; 0 for none.",
+        unit="port",
+        low=0,
+        high=65535,
+    )
     refresh_s: float = setting(
         0.25, "Time between redraws of the dashboard.", unit="s", low=0.05, high=60
     )

@@ -38,6 +38,7 @@ TOOLS: dict[str, str] = {
     "explore": "find out what an unknown game's RAM means, and write a first game file",
     "rehearse": "try a game file with random actions, without a server",
     "eval": "evaluate a run's agent: greedy episodes with fixed seeds",
+    "report": "write a page about a run: curves, settings, journal, last evaluation",
     "snapshot": "save pictures of the clients' screens (--preview-every)",
 }
 

@@ -22,7 +22,7 @@ from server.learn.replay import Replay
 from server.learn.schedule import Linear
 from server.session import Session
 from server.spaces import Spaces
-from server.stats import RETURN_HISTORY, RETURN_WINDOW, AgentView, Rate, Score, Share
+from server.stats import RETURN_HISTORY, RETURN_WINDOW, AgentView, Histogram, Rate, Score, Share
 from server.train.thread import TrainerState, TrainingThread
 
 _RATE_WINDOW_S = 5.0
@@ -101,6 +101,7 @@ class Agent:
         self.evaluation_best: Score | None = None
         self.evaluating: int | None = None  # episodes so far of an evaluation under way
         self._history = History()
+        self._latency = Histogram()
 
     @property
     def frames(self) -> int:
@@ -291,10 +292,13 @@ class Agent:
             evaluation_best=self.evaluation_best,
             evaluating=self.evaluating,
             history=self._history.series(),
+            latency_counts=self._latency.counts,
+            latency_sum_s=self._latency.sum_s,
         )
 
     def note_history(self) -> None:
-        """Keep the figures of this second for the graphs."""
+        """Keep the figures of this second for the graphs, and count its replies by latency."""
+        self._latency.follow(self.batcher.latency_s)
         self._history.add(self.view())
 
     def _on_episode(self, session: Session, episode_return: float) -> None:

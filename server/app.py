@@ -32,6 +32,7 @@ from server.curves import Curves
 from server.dials import Value
 from server.emulators import LaunchError
 from server.examiner import Examiner
+from server.exporter import Exporter
 from server.fleet import Fleet, Launch
 from server.gate import Gate
 from server.helm import Helm, HelmError
@@ -127,6 +128,7 @@ class App:
             save=self.save,
             stop=self.request_stop,
         )
+        self._exporter = Exporter(self.snapshot)
         self._gate = Gate(snapshot=self.snapshot, obey=self.helm.obey, errors=helm_module.ERRORS)
         self.lobby = Lobby(
             find_agent=self._find_agent,
@@ -201,6 +203,9 @@ class App:
             agent.start()
             self._curves.started(agent.place(), config.run.seed)
         await self._gate.open(self._run.path / gate_module.NAME)
+        if config.console.metrics_port:
+            address = await self._exporter.start(config.console.metrics_port)
+            self.events.add(f"figures for Prometheus at {address}")
         self.events.add(f"listening on {self.listener.address}, run {config.run.run}")
         if not self._fleet.size:
             commands = " or ".join(self._connect_hints())
@@ -246,6 +251,7 @@ class App:
         await self._draw_curves()
         await asyncio.to_thread(self._curves.close)
         await self._gate.close()
+        self._exporter.close()
         self.steering.close()
         self._run.close()
 
