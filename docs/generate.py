@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import config
-from server import dials, nursery
+from server import dials, exposition, nursery
 from server.console import hotkeys
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -14,8 +14,11 @@ ROOT = Path(__file__).resolve().parent.parent
 
 def pages() -> dict[Path, str]:
     """Give the text of every generated page."""
-    readme, control = ROOT / "README.md", ROOT / "docs" / "control.md"
+    readme, control, metrics = (
+        ROOT / name for name in ("README.md", "docs/control.md", "docs/metrics.md")
+    )
     return {
+        metrics: _between("prometheus", metrics.read_text(encoding="utf-8"), exposition.markdown()),
         control: with_dials(control.read_text(encoding="utf-8")),
         ROOT / "docs" / "configuration.md": config.markdown(),
         readme: with_hotkeys(readme.read_text(encoding="utf-8")),

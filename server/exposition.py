@@ -50,6 +50,13 @@ def render(snapshot: Snapshot) -> str:
     return "\n".join([*_server(snapshot), *_agents(snapshot), *_latency(snapshot)]) + "\n"
 
 
+def markdown() -> str:
+    """Draw the table for docs/metrics.md."""
+    rows = [f"| `{m.name}` | {m.kind} | `{m.figure}` |" for m in AGENT_METRICS]
+    rows.append(f"| `{LATENCY}` | histogram | `latency_counts`, `latency_sum_s` |")
+    return "\n".join(["| Prometheus | kind | figure |", "|---|---|---|", *rows]) + "\n"
+
+
 def _server(snapshot: Snapshot) -> Iterator[str]:
     saved = math.nan if snapshot.last_save_s is None else snapshot.last_save_s
     figures = (

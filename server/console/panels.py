@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import textwrap
 from collections.abc import Sequence
+from functools import lru_cache
 
 from rich.segment import Segment
 from rich.style import Style
@@ -264,7 +265,7 @@ def events(newest: Sequence[Event], width: int, rows: int) -> list[Line]:
     lines: list[Line] = []
     for event in reversed(newest):
         style = theme.LEVELS.get(event.level, theme.PLAIN)
-        texts = textwrap.wrap(figures.clean(event.text), room, break_on_hyphens=False) or [""]
+        texts = _wrapped(event.text, room)
         clocks = [figures.clock(event.time_s)] + [""] * (len(texts) - 1)
         lines = [
             [Segment(clock.ljust(_CLOCK_WIDTH), theme.QUIET), Segment(fit(text, room), style)]
@@ -273,6 +274,12 @@ def events(newest: Sequence[Event], width: int, rows: int) -> list[Line]:
         if len(lines) >= rows:
             break
     return lines[max(0, len(lines) - rows) :]
+
+
+@lru_cache(maxsize=256)
+def _wrapped(text: str, width: int) -> list[str]:
+    """Cut an event into lines; it is the same at every redraw."""
+    return textwrap.wrap(figures.clean(text), width, break_on_hyphens=False) or [""]
 
 
 def hints(commands: tuple[str, ...], width: int) -> list[Line]:
@@ -318,10 +325,9 @@ def _place(keys: str, name: str) -> Line:
 
 def prompt(asked: Prompt, width: int) -> Line:
     """Show a question and what was typed so far; the end of it stays in sight."""
-    question = f" {asked.question} "
-    room = max(8, width - len(question) - 2)
-    typed = asked.text[-room:]
-    line = [Segment(question, theme.STRONG), Segment(figures.clean(typed), theme.COIN)]
+    question = f" {figures.clean(asked.question)} "
+    typed = figures.clean(asked.text)[-max(8, width - len(question) - 2) :]
+    line = [Segment(question, theme.STRONG), Segment(typed, theme.COIN)]
     return exact([*line, Segment("▏", theme.COIN)], width)
 
 

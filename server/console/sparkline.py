@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import lru_cache
 from itertools import pairwise
 
 _BLOCKS = " ▁▂▃▄▅▆▇█"
@@ -15,8 +16,12 @@ def draw(values: Sequence[float], *, width: int, rows: int = 1) -> list[str]:
 
     What is not finite leaves a gap.
     """
-    if width <= 0 or rows <= 0:
-        return []
+    return list(_drawn(tuple(values), width, rows)) if width > 0 and rows > 0 else []
+
+
+@lru_cache(maxsize=64)
+def _drawn(values: tuple[float, ...], width: int, rows: int) -> list[str]:
+    """Draw it once: the past changes once a second, the screen is redrawn more often."""
     columns = _averaged(values, width)
     finite = [value for value in columns if math.isfinite(value)]
     low, high = (min(finite), max(finite)) if finite else (0.0, 0.0)

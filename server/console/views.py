@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from rich.segment import Segment
 
-from server.console import charts, figures, grid, panels, roster, theme
+from server.console import charts, grid, panels, roster, theme
+from server.console.figures import clean
 from server.console.grid import PADDING, Band, Cell, whole
 from server.console.line import Line
 from server.console.look import Look
@@ -58,7 +59,7 @@ def settings(snapshot: Snapshot, look: Look, width: int, height: int) -> list[Ba
     note = _span(first, len(lines) - 1, len(dials))
     return [
         whole(Cell("live settings", lines, note), width, room),
-        whole(Cell(dials[marked].name, _explained(dials[marked])), width, 2),
+        whole(Cell(clean(dials[marked].name), _explained(dials[marked])), width, 2),
     ]
 
 
@@ -95,12 +96,12 @@ def latency(snapshot: Snapshot, look: Look, width: int, height: int) -> list[Ban
 
 def _explained(dial: DialView) -> list[Line]:
     return [
-        [Segment(dial.about, theme.PLAIN)],
+        [Segment(clean(dial.about), theme.PLAIN)],
         [
             Segment("takes ", theme.QUIET),
-            Segment(dial.allowed, theme.PLAIN),
+            Segment(clean(dial.allowed), theme.PLAIN),
             Segment("  natural: ", theme.QUIET),
-            Segment(f"{dial.natural}, {dial.source}", theme.PLAIN),
+            Segment(clean(f"{dial.natural}, {dial.source}"), theme.PLAIN),
         ],
     ]
 
@@ -110,17 +111,17 @@ def _span(first: int, shown: int, size: int) -> str:
 
 
 _DIAL_COLUMNS: tuple[Column[DialView], ...] = (
-    Column("setting", 18, lambda dial: figures.clean(dial.name), grow=8, right=False),
-    Column("value", 9, lambda dial: figures.clean(dial.value), lambda _: theme.STRONG, grow=3),
-    Column("unit", 7, lambda dial: dial.unit, lambda _: theme.QUIET, grow=11, right=False),
+    Column("setting", 18, lambda dial: clean(dial.name), grow=8, right=False),
+    Column("value", 9, lambda dial: clean(dial.value), lambda _: theme.STRONG, grow=3),
+    Column("unit", 7, lambda dial: clean(dial.unit), lambda _: theme.QUIET, grow=11, right=False),
     Column(
         "chosen",
         14,
-        lambda dial: figures.clean(dial.chosen) or "natural",
+        lambda dial: clean(dial.chosen) or "natural",
         lambda dial: theme.CAUTION if dial.chosen else theme.QUIET,
         grow=16,
         right=False,
     ),
-    Column("natural", 9, lambda dial: dial.natural, lambda _: theme.QUIET, from_width=64),
-    Column("about", 30, lambda dial: dial.about, right=False, grow=60, from_width=110),
+    Column("natural", 9, lambda dial: clean(dial.natural), lambda _: theme.QUIET, from_width=64),
+    Column("about", 30, lambda dial: clean(dial.about), right=False, grow=60, from_width=110),
 )
