@@ -38,6 +38,8 @@ def _built(kind: Any, plain: Any) -> Any:
     origin = typing.get_origin(kind)
     if origin is tuple:
         return tuple(_built(typing.get_args(kind)[0], item) for item in plain)
+    if origin is dict:
+        return {name: _built(typing.get_args(kind)[1], item) for name, item in plain.items()}
     if origin in (types.UnionType, typing.Union) and plain is not None:
         inner = next(part for part in typing.get_args(kind) if part is not types.NoneType)
         return _built(inner, plain)
