@@ -411,11 +411,18 @@ class Console:
         low=0,
         high=2**31 - 1,
     )
+    metrics_port: int = setting(
+        0,
+        "Port of this machine at which Prometheus reads the figures, under /metrics; 0 for none.",
+        unit="port",
+        low=0,
+        high=65535,
+    )
     refresh_s: float = setting(
         0.25, "Time between redraws of the dashboard.", unit="s", low=0.05, high=60
     )
     status_interval_s: float = setting(
-        5.0, "Time between status lines where there is no dashboard.", unit="s", low=0.1, high=3600
+        10.0, "Time between status lines where there is no dashboard.", unit="s", low=0.1, high=3600
     )
 
 
@@ -516,6 +523,13 @@ def _built_fleet(given: Any) -> tuple[FleetEntry, ...]:
                 raise ConfigError(f'{where} needs {name}, such as {name} = "{example}"')
         entries.append(entry)
     return tuple(entries)
+
+
+def bounds(section: str, name: str) -> tuple[float, float] | None:
+    """Give the lowest and the highest value of a setting, None where it is no number."""
+    fields = {f.name: f for f in dataclasses.fields(SECTIONS[section])}
+    low, high = fields[name].metadata["low"], fields[name].metadata["high"]
+    return None if low is None else (low, high)
 
 
 def read_toml(path: Path) -> dict[str, Any]:

@@ -32,10 +32,13 @@ docs/configuration.md explains each of them."""
 # What `python main.py NAME` does besides serving; tools/NAME.py has `add_options` and `run`.
 TOOLS: dict[str, str] = {
     "games": "list the games, the emulators they run under, and what is missing",
+    "attach": "show the dashboard of a server that runs already, with its keys",
+    "ctl": "steer a server that runs already: status, get, set, save, stop, watch",
     "emulate": "start emulators for a server that runs already, here or elsewhere",
     "explore": "find out what an unknown game's RAM means, and write a first game file",
     "rehearse": "try a game file with random actions, without a server",
     "eval": "evaluate a run's agent: greedy episodes with fixed seeds",
+    "report": "write a page about a run: curves, settings, journal, last evaluation",
     "snapshot": "save pictures of the clients' screens (--preview-every)",
 }
 

@@ -13,19 +13,24 @@ import json
 import re
 import statistics
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 from rich.console import Console
 
+import config
 from bench.figures import Round
+from server import record
 from server.console import demo
-from server.console.dashboard import render
+from server.console.dashboard import drawn, render
+from server.console.look import Look
 
 ABOUT = "a full garbage collection before and after the freeze, AdamW's class, a redraw"
 OPTIONS = {"--rounds": 5}
 _REPEATS = 5
+_DRAWS = 41
 _WIDTH, _HEIGHT = 120, 40
 
 
@@ -79,15 +84,34 @@ def _optimizer() -> Round:
 
 
 def _redraw() -> Round:
-    """Draw the dashboard of a busy server."""
+    """Draw the dashboard of a busy server, and see how long another thread has to wait for it."""
     snapshot = demo.snapshot(clients=16)
+    console = Console(file=io.StringIO(), width=_WIDTH, height=_HEIGHT, force_terminal=True)
 
     def draw() -> None:
-        console = Console(file=io.StringIO(), width=_WIDTH, height=_HEIGHT, force_terminal=True)
-        console.print(render(snapshot, width=_WIDTH, height=_HEIGHT))
+        drawn(console, render(snapshot, Look(), width=_WIDTH, height=_HEIGHT))
 
     draw()
-    return {"redraw_ms": _median_ms(draw)}
+    redraw_ms = _median_ms(draw)
+    sys.setswitchinterval(config.Trainer().switch_interval_s)
+    holds_ms = [_longest_wait_ms(draw) for _ in range(_DRAWS)]
+    return {
+        "redraw_ms": redraw_ms,
+        "redraw_share_percent": redraw_ms / config.Console().refresh_s / 10,
+        "redraw_hold_ms": statistics.median(holds_ms),
+        "snapshot_json_ms": _median_ms(lambda: record.to_json(snapshot)),
+    }
+
+
+def _longest_wait_ms(work: Callable[[], None]) -> float:
+    """Do work in a thread; give the longest time for which it kept Python's lock from this one."""
+    thread = threading.Thread(target=work)
+    longest_s, last = 0.0, time.perf_counter()
+    thread.start()
+    while thread.is_alive():
+        now = time.perf_counter()
+        longest_s, last = max(longest_s, now - last), now
+    return 1e3 * longest_s
 
 
 _PARTS: dict[str, Callable[[], Round]] = {

@@ -12,6 +12,7 @@ from pathlib import Path
 from server.batcher import Batcher
 from server.controls import Controls
 from server.curves import Place
+from server.history import History
 from server.learn import checkpoint as checkpoints
 from server.learn.checkpoint import Checkpoint
 from server.learn.network import Shape, Weights
@@ -20,7 +21,7 @@ from server.learn.replay import Replay
 from server.learn.schedule import Linear
 from server.session import Session
 from server.spaces import Spaces
-from server.stats import RETURN_HISTORY, RETURN_WINDOW, AgentView, Rate, Score, Share
+from server.stats import RETURN_HISTORY, RETURN_WINDOW, AgentView, Histogram, Rate, Score, Share
 from server.train.trainer import Trainer, TrainerState
 
 _RATE_WINDOW_S = 5.0
@@ -54,6 +55,7 @@ class Agent:
         controls: Controls,
         min_replay: int,
         schedule_call: Callable[[Callable[[], None]], object],
+        tell: Callable[[str], None] = lambda text: None,
     ) -> None:
         self.name = name
         self.game = game
@@ -66,6 +68,7 @@ class Agent:
         self._schedules = schedules
         self.controls = controls
         self._min_replay = min_replay
+        self._tell = tell
         self._mix_until = 0
         self._frames_before = 0  # collected in a replay that this one does not hold
         self.batcher = Batcher(
@@ -85,6 +88,8 @@ class Agent:
         self.evaluation: Score | None = None  # what the examiner found, newest
         self.evaluation_best: Score | None = None
         self.evaluating: int | None = None  # episodes so far of an evaluation under way
+        self._history = History()
+        self._latency = Histogram()
 
     @property
     def frames(self) -> int:
@@ -111,18 +116,35 @@ class Agent:
         self.batcher.mix = self.mix()
 
     def mix(self) -> Mix:
-        """Give what goes into the actions now."""
-        return Mix() if self.controls.greedy else self.natural_mix()
-
-    def natural_mix(self) -> Mix:
-        """Give what the schedules say, unless a person overrides them."""
-        controls, frames = self.controls, self.frames
+        """Give what goes into the actions now: what the schedules say, unless a person does."""
+        controls, natural = self.controls, self._natural_mix()
+        if controls.greedy:
+            return Mix()
+        if controls.expert:
+            return Mix(expert_ratio=1.0)
         epsilon, expert_ratio = controls.epsilon, controls.expert_ratio
         return Mix(
-            self._schedules.epsilon.at(frames) if epsilon is None else epsilon,
-            self._schedules.noise.at(frames),
-            self._schedules.expert_ratio.at(frames) if expert_ratio is None else expert_ratio,
+            (natural.epsilon if epsilon is None else epsilon) * controls.exploring,
+            natural.noise * controls.exploring,
+            natural.expert_ratio if expert_ratio is None else expert_ratio,
         )
+
+    def _natural_mix(self) -> Mix:
+        frames = self.frames
+        return Mix(
+            self._schedules.epsilon.at(frames),
+            self._schedules.noise.at(frames),
+            self._schedules.expert_ratio.at(frames),
+        )
+
+    def naturals(self) -> dict[str, float]:
+        """Give the live settings that have a schedule, as it has them now."""
+        mix = self._natural_mix()
+        return {
+            "epsilon": mix.epsilon,
+            "expert_ratio": mix.expert_ratio,
+            "learning_rate": self.trainer.report.natural_learning_rate,
+        }
 
     def set_players(self, count: int) -> None:
         """Know how many clients are connected."""
@@ -139,6 +161,10 @@ class Agent:
         """Copy the trained weights into play; False if they were not fit for it."""
         weights = await asyncio.wrap_future(self.trainer.weights())
         return self._policy.load(weights)
+
+    async def refresh_target(self) -> None:
+        """Make the target network equal to the one that trains, between two samples."""
+        await asyncio.wrap_future(self.trainer.refresh_target())
 
     def awaits_first_weights(self) -> bool:
         """Say whether training has begun but play still uses the untrained weights."""
@@ -200,6 +226,7 @@ class Agent:
     def view(self) -> AgentView:
         """Give everything people see of this agent."""
         report, mix, controls = self.trainer.report, self.mix(), self.controls
+        forced = controls.greedy or controls.expert
         weights = self._policy.weights
         frames = self.frames
         rate = {
@@ -229,9 +256,9 @@ class Agent:
             q_max=report.q_max,
             learning_rate=report.learning_rate,
             epsilon=mix.epsilon,
-            epsilon_natural=controls.epsilon is None and not controls.greedy,
+            epsilon_natural=controls.epsilon is None and not forced and controls.exploring,
             expert_ratio=mix.expert_ratio,
-            expert_natural=controls.expert_ratio is None and not controls.greedy,
+            expert_natural=controls.expert_ratio is None and not forced,
             replay_size=self.replay.size,
             replay_capacity=self.replay.layout.capacity,
             min_replay=self._min_replay,
@@ -252,9 +279,19 @@ class Agent:
             evaluation=self.evaluation,
             evaluation_best=self.evaluation_best,
             evaluating=self.evaluating,
+            history=self._history.series(),
+            latency_counts=self._latency.counts,
+            latency_sum_s=self._latency.sum_s,
         )
 
+    def note_history(self) -> None:
+        """Keep the figures of this second for the graphs, and count its replies by latency."""
+        self._latency.follow(self.batcher.latency_s)
+        self._history.add(self.view())
+
     def _on_episode(self, session: Session, episode_return: float) -> None:
+        if self.controls.verbose:
+            self._tell(f"{session.hello.client} ended an episode: return {episode_return:g}")
         if session.guided:  # how well somebody else played says nothing of the agent
             self._guided_episodes += 1
             self._guided_returns.append(episode_return)

@@ -18,17 +18,24 @@ import torch
 
 from config import Config, client_settings
 from server import album as album_module
-from server import controls as controls_module
+from server import dials, nursery, versions
 from server import fleet as fleet_module
-from server import nursery, versions
+from server import gate as gate_module
+from server import helm as helm_module
+from server import journal as journal_module
 from server.agent import Agent
 from server.album import Album
 from server.console.terminal import Terminal
 from server.controls import Command, Controls
 from server.curves import Curves
+from server.dials import Value
 from server.emulators import LaunchError
 from server.examiner import Examiner
+from server.exporter import Exporter
 from server.fleet import Fleet, Launch
+from server.gate import Gate
+from server.helm import Helm, HelmError
+from server.journal import Change, Journal
 from server.learn.checkpoint import CheckpointError
 from server.learn.replay import ReplayError
 from server.lobby import Lobby, Refused
@@ -37,12 +44,14 @@ from server.net.wire import Hello
 from server.run import Run, RunError
 from server.spaces import Spaces
 from server.stats import EventLog, Score, Snapshot
+from server.steering import Steering
 from server.vigil import Vigil
 
 _STOP_S = 30.0  # for a trainer to finish its sample
 _FIRST_SAVE_S = 30.0  # after the start; the pause doubles until it is save_interval_s
 _PICTURES_S = 1.0  # between two writes of the clients' pictures
 _CLOCKS_S = 1.0  # between looks at silent clients
+_HISTORY_S = 1.0  # between points of the graphs
 _FLEET_S = 0.1  # between looks at the emulators
 _VIGIL_S = 0.1  # between looks at whether the loop should stay awake
 _EXAMS_S = 0.5  # between looks at evaluations
@@ -65,11 +74,11 @@ class App:
     def __init__(self, config: Config, *, token: str = "") -> None:
         self._config = config
         self._token = token
-        self._controls = Controls(training=config.trainer.training)
         self._started_s = time.monotonic()
         self._saved_s: float | None = None
         self._stop = asyncio.Event()
         self._sync_now = asyncio.Event()
+        self._beat_s = config.policy.heartbeat_s
         self._failures: list[str] = []
         self._pictures_failed = False
         self._tasks: list[asyncio.Task[None]] = []
@@ -101,6 +110,25 @@ class App:
             on_score=self._scored,
             events=self.events,
         )
+        self._naturals = nursery.naturals(config)
+        self.steering = Steering(
+            dials=dials.table(nursery.bounds()),
+            natural=self._natural,
+            frames=lambda: sum(agent.frames for agent in self.agents.values()),
+            publish=self._set_controls,
+            push=self._push,
+            on_change=self._changed,
+            on_problem=lambda text: self.events.add(text, "warning"),
+        )
+        self.helm = Helm(
+            agents=self.agents,
+            steering=self.steering,
+            events=self.events,
+            save=self.save,
+            stop=self.request_stop,
+        )
+        self._exporter = Exporter(self.snapshot)
+        self._gate = Gate(snapshot=self.snapshot, obey=self.helm.obey, errors=helm_module.ERRORS)
         self.lobby = Lobby(
             find_agent=self._find_agent,
             token=token,
@@ -169,11 +197,19 @@ class App:
             on_problem=lambda text: _from_thread(loop, self.events.add, text, "warning"),
         )
         self._curves.start()
+        self.steering.open(Journal.open(self._run.path / journal_module.NAME))
         for name, (game, spaces) in self._run.agents().items():
             self.agents[name] = self._make_agent(name, game, spaces)
+        self.steering.tend()  # the run's frames are known now
+        if chosen := self.steering.restored():
+            self.events.add(f"live settings as they were left: {chosen}")
         for agent in self.agents.values():
             agent.start()
             self._curves.started(agent.place(), config.run.seed)
+        await self._gate.open(self._run.path / gate_module.NAME)
+        if config.console.metrics_port:
+            address = await self._exporter.start(config.console.metrics_port)
+            self.events.add(f"figures for Prometheus at {address}")
         self.events.add(f"listening on {self.listener.address}, run {config.run.run}")
         if not self._fleet.size:
             commands = " or ".join(self._connect_hints())
@@ -187,6 +223,7 @@ class App:
         gc.collect()
         gc.freeze()
         self._every(_CLOCKS_S, self._mind_clocks)
+        self._every(_HISTORY_S, self._note_history)
         if config.console.preview_every:
             self._album = Album(self._run.path / album_module.DIRECTORY)
             self._every(_PICTURES_S, self._write_pictures)
@@ -217,6 +254,9 @@ class App:
             self._failures.append("the last save failed; the checkpoint before it is kept")
         await self._draw_curves()
         await asyncio.to_thread(self._curves.close)
+        await self._gate.close()
+        self._exporter.close()
+        self.steering.close()
         self._run.close()
 
     def request_stop(self, reason: str) -> None:
@@ -253,15 +293,9 @@ class App:
 
     def command(self, command: Command) -> None:
         """Do what a person asked for."""
-        match command:
-            case Command.QUIT:
-                self.request_stop("asked by a key")
-            case Command.SAVE:
-                self._tasks.append(asyncio.create_task(self._guarded(self.save())))
-            case Command.HELP:
-                self._terminal.toggle_help()
-            case _:
-                self._steer(command)
+        task = asyncio.create_task(self._guarded(self.helm.obey_key(command)))
+        self._tasks.append(task)
+        task.add_done_callback(self._tasks.remove)
 
     def snapshot(self, *, events: int = 50) -> Snapshot:
         """Give everything people see, at this moment."""
@@ -271,13 +305,14 @@ class App:
             run=self._config.run.run,
             address=self.listener.address,
             uptime_s=now - self._started_s,
-            controls=self._controls,
+            controls=self.steering.controls,
             clients=self.lobby.views(now),
             agents=tuple(agent.view() for agent in self.agents.values()),
             events=self.events.newest(events),
             last_save_s=None if self._saved_s is None else now - self._saved_s,
             connect_hints=self._connect_hints(),
             stopping=self._stop.is_set(),
+            dials=self.steering.views(),
         )
 
     def _connect_hints(self) -> tuple[str, ...]:
@@ -292,40 +327,55 @@ class App:
             f"{python} -m client_py {game}{options}" for game in ("--ale pong", "--env CartPole-v1")
         )
 
-    def _steer(self, command: Command) -> None:
-        before, policy = self._controls, self._config.policy
+    def _natural(self, name: str) -> Value | None:
+        """Give a live setting as it is by itself; schedules are those of the busiest agent."""
         busiest = max(self.agents.values(), key=lambda agent: agent.batcher.frames, default=None)
-        mix = busiest.natural_mix() if busiest else None
-        self._controls = controls_module.apply(
-            before,
-            command,
-            epsilon=mix.epsilon if mix else policy.epsilon_start,
-            expert_ratio=mix.expert_ratio if mix else policy.expert_start,
-        )
+        scheduled = busiest.naturals() if busiest else {}
+        return scheduled.get(name, self._naturals.get(name))
+
+    def _changed(self, change: Change, text: str) -> None:
+        """Tell of a change, and mark it on the curves."""
+        self.events.add(text)
+        plain = journal_module.to_plain(change)
+        self._curves.marker(change.name, plain["old"], plain["new"], change.who)
+
+    def _push(self, name: str, value: Value) -> None:
+        """Push a setting to the scripts of all games."""
+        try:
+            self.lobby.set_client_settings({name: value})
+        except ValueError as error:
+            raise dials.DialError(str(error)) from error
+
+    def _set_controls(self, controls: Controls) -> None:
+        """Put live settings in force everywhere."""
         for agent in self.agents.values():
-            agent.set_controls(self._controls)
-        for name, (old, new) in controls_module.changes(before, self._controls).items():
-            self._curves.marker(name, old, new, "keyboard")
-        self.events.add(controls_module.describe_change(before, self._controls))
+            agent.set_controls(controls)
+        beat_s = controls.heartbeat_s or self._config.policy.heartbeat_s
+        if beat_s != self._beat_s:
+            self._beat_s = beat_s
+            self._sync_now.set()  # the wait under way is the old one
 
     async def _heartbeat(self) -> None:
         """Copy trained weights into play, and once as soon as training has begun."""
         while True:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._sync_now.wait(), self._config.policy.heartbeat_s)
+                await asyncio.wait_for(self._sync_now.wait(), self._beat_s)
             self._sync_now.clear()
-            for agent in list(self.agents.values()):
-                if not await agent.refresh_policy():
-                    self.events.add(
-                        f"weights of agent {agent.name} are not finite: playing on with the old",
-                        "error",
-                    )
+            try:
+                await self.helm.sync()
+            except HelmError as error:
+                self.events.add(str(error), "error")
 
     async def _mind_clocks(self) -> None:
         self.listener.mind_clocks()
         self.lobby.forget_lost()
+        self.steering.tend()
         if any(agent.awaits_first_weights() for agent in self.agents.values()):
             self._sync_now.set()
+
+    async def _note_history(self) -> None:
+        for agent in self.agents.values():
+            agent.note_history()
 
     async def _tend_fleet(self) -> None:
         for text in self._fleet.tend(self.lobby.silences(time.monotonic())):
@@ -412,7 +462,7 @@ class App:
             name,
             game,
             spaces,
-            controls=self._controls,
+            controls=self.steering.controls,
             events=self.events,
             schedule_call=loop.call_soon,
             on_death=lambda who, error: _from_thread(loop, self._trainer_died, who, error),

@@ -108,7 +108,8 @@ class Batcher:
         now, seen_s = time.perf_counter(), time.monotonic()
         note, latency = self._note, self.latency_s.add
         for row, session in enumerate(sessions):
-            latency(now - arrivals[row])
+            session.latency_s = latency_s = now - arrivals[row]
+            latency(latency_s)
             note(session, frames[row], rewards[row], sources[row], first + row, seen_s)
         self._count(first, len(frames))
 
@@ -160,7 +161,8 @@ class Batcher:
         session.write(reply)
         session.last_reply = reply
         session.settings = None
-        self.latency_s.add(time.perf_counter() - arrived)
+        session.latency_s = latency_s = time.perf_counter() - arrived
+        self.latency_s.add(latency_s)
         self._note(session, frame, reward, source, index, time.monotonic())
         self._count(index, 1)
 

@@ -2,83 +2,48 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from enum import Enum, auto
-from typing import Any
+from dataclasses import dataclass
+from enum import Enum
 
 
-class Command(Enum):
-    """One thing a person can ask for."""
+class Verb(Enum):
+    """The kinds of things a person can ask for."""
 
-    QUIT = auto()
-    SAVE = auto()
-    TRAINING = auto()
-    EPSILON_DOWN = auto()
-    EPSILON_NATURAL = auto()
-    EPSILON_UP = auto()
-    EXPERT_DOWN = auto()
-    EXPERT_NATURAL = auto()
-    EXPERT_UP = auto()
-    GREEDY = auto()
-    HELP = auto()
+    STOP = "stop"
+    SAVE = "save"
+    SET = "set"  # a live setting to a value, at once or over some frames
+    DOWN = "down"  # a live setting by one step
+    UP = "up"
+    SWITCH = "switch"  # a live setting that is on or off
+    UNDO = "undo"  # the newest change of a live setting
+    SYNC = "sync"  # trained weights into play
+    TARGET = "target"  # the target network equal to the one that trains
+    FLUSH = "flush"  # the replay
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """One thing a person asks for, by a key or through the control socket."""
+
+    verb: Verb
+    name: str = ""  # of a live setting
+    value: str = ""  # to set, as typed; "natural" gives it back to its schedule
+    over: int = 0  # frames over which it goes there; 0: at once
 
 
 @dataclass(frozen=True, slots=True)
 class Controls:
-    """All live settings at one moment; None means natural, what the schedule says."""
+    """All live settings at one moment; None means natural, what the schedule or the start says."""
 
     training: bool = True
     greedy: bool = False
+    expert: bool = False  # every proposal of the expert is followed, nothing is explored
+    exploring: bool = True
+    verbose: bool = False
     epsilon: float | None = None
     expert_ratio: float | None = None
-
-
-STEP = 0.05  # of a share, for one press of a key
-
-
-def apply(controls: Controls, command: Command, *, epsilon: float, expert_ratio: float) -> Controls:
-    """Give the controls after a command; the shares in force are what up and down start from."""
-    match command:
-        case Command.TRAINING:
-            return replace(controls, training=not controls.training)
-        case Command.GREEDY:
-            return replace(controls, greedy=not controls.greedy)
-        case Command.EPSILON_DOWN:
-            return replace(controls, epsilon=_stepped(epsilon, -STEP))
-        case Command.EPSILON_NATURAL:
-            return replace(controls, epsilon=None)
-        case Command.EPSILON_UP:
-            return replace(controls, epsilon=_stepped(epsilon, STEP))
-        case Command.EXPERT_DOWN:
-            return replace(controls, expert_ratio=_stepped(expert_ratio, -STEP))
-        case Command.EXPERT_NATURAL:
-            return replace(controls, expert_ratio=None)
-        case Command.EXPERT_UP:
-            return replace(controls, expert_ratio=_stepped(expert_ratio, STEP))
-        case _:
-            return controls
-
-
-def _stepped(share: float, step: float) -> float:
-    return round(min(1.0, max(0.0, share + step)), 4)
-
-
-def changes(before: Controls, after: Controls) -> dict[str, tuple[Any, Any]]:
-    """Give what was changed: each control's value before and after."""
-    pairs = {name: (getattr(before, name), getattr(after, name)) for name in Controls.__slots__}
-    return {name: (old, new) for name, (old, new) in pairs.items() if old != new}
-
-
-def describe_change(before: Controls, after: Controls) -> str:
-    """Say in words what a command changed."""
-    told = [
-        f"{name.replace('_', ' ')} {_shown(old)} → {_shown(new)}"
-        for name, (old, new) in changes(before, after).items()
-    ]
-    return ", ".join(told) or "nothing changed"
-
-
-def _shown(value: bool | float | None) -> str:
-    if isinstance(value, bool):
-        return "on" if value else "off"
-    return "natural" if value is None else f"{value:g}"
+    learning_rate: float | None = None
+    steps_per_sample: int | None = None
+    max_replay_ratio: float | None = None
+    n_step: int | None = None
+    heartbeat_s: float | None = None

@@ -10,7 +10,7 @@ from typing import Any
 
 from server.agent import Agent
 from server.net.listener import Connection
-from server.net.wire import Error, Hello, Source, Welcome
+from server.net.wire import MAX_INFO, Error, Hello, Source, Welcome
 from server.session import Session
 from server.stats import ClientView, EventLog, Rate
 
@@ -111,8 +111,17 @@ class Lobby:
         return [guest.session for guest in self._guests.values()]
 
     def set_client_settings(self, changed: Mapping[str, Any]) -> None:
-        """Push changed settings to every client: with its next Action, or with its Welcome."""
-        self._client_settings = {**self._client_settings, **changed}
+        """Push changed settings to every client: with its next Action, or with its Welcome.
+
+        A ValueError says which are more than a message holds.
+        """
+        merged = {**self._client_settings, **changed}
+        if len(merged) > MAX_INFO:
+            raise ValueError(
+                f"{', '.join(changed)}: clients are told {len(self._client_settings)} settings "
+                f"already, and a message holds {MAX_INFO}"
+            )
+        self._client_settings = merged
         for guest in self._guests.values():
             session = guest.session
             session.settings = {**(session.settings or {}), **changed}
@@ -209,5 +218,6 @@ def _view(guest: Guest, now_s: float) -> ClientView:
         policy_share=session.sources[Source.POLICY] / frames,
         expert_share=session.sources[Source.EXPERT] / frames,
         seen_s=now_s - session.seen_s if session.frames else 0.0,
+        latency_ms=session.latency_s * 1e3 if session.frames else None,
         info=session.info,
     )

@@ -10,9 +10,11 @@ from typing import Any
 
 import numpy as np
 
+import config as config_module
 from config import Config
 from server.agent import Agent, Schedules
 from server.controls import Controls
+from server.dials import CLIENT, Value
 from server.learn import checkpoint as checkpoints
 from server.learn.checkpoint import Checkpoint, CheckpointError
 from server.learn.learner import Rules
@@ -29,6 +31,38 @@ from server.train.trainer import Trainer
 from server.train.workers import TrainingWorkers
 
 _REPLAY = "replay.bin"
+
+# Live settings whose bounds are those of a setting; where they have no schedule, its value too.
+_SOURCES: dict[str, tuple[str, str]] = {
+    "training": ("trainer", "training"),
+    "epsilon": ("policy", "epsilon_start"),
+    "expert_ratio": ("policy", "expert_start"),
+    "learning_rate": ("learner", "learning_rate"),
+    "steps_per_sample": ("trainer", "training_steps_per_sample"),
+    "max_replay_ratio": ("trainer", "max_replay_ratio"),
+    "n_step": ("learner", "n_step"),
+    "heartbeat_s": ("policy", "heartbeat_s"),
+}
+
+
+def bounds() -> dict[str, tuple[float, float]]:
+    """Give the bounds of the live settings that are numbers."""
+    return {
+        name: limits
+        for name, source in _SOURCES.items()
+        if (limits := config_module.bounds(*source)) is not None
+    }
+
+
+def naturals(config: Config) -> dict[str, Value]:
+    """Give the live settings as the server starts with them."""
+    switches = {"greedy": False, "expert": False, "exploring": True, "verbose": False}
+    started = {
+        name: getattr(getattr(config, section), setting)
+        for name, (section, setting) in _SOURCES.items()
+    }
+    pushed = config_module.client_settings(config.server.client_setting)
+    return {**switches, **started, **{CLIENT + name: value for name, value in pushed.items()}}
 
 
 def make_agent(
@@ -80,6 +114,7 @@ def make_agent(
         controls=controls,
         min_replay=config.replay.min_replay,
         schedule_call=schedule_call,
+        tell=events.add,
     )
     return agent, _resume(agent, checkpoint, directory, spaces, shape, events)
 

@@ -28,6 +28,7 @@ class Session:
         "last_reply",
         "last_return",
         "last_sequence",
+        "latency_s",
         "lost_s",
         "preview",
         "seen_s",
@@ -54,6 +55,7 @@ class Session:
         self.info: dict[str, Any] = {}
         self.preview: Preview | None = None  # the newest picture of its screen
         self.settings: dict[str, Any] | None = None  # to be pushed with the next Action
+        self.latency_s = 0.0  # from its newest frame's arrival to the reply
         self.seen_s = 0.0  # when its newest frame was answered
         self.lost_s: float | None = None  # when its connection was lost, None while connected
         self.address = ""

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from server.controls import Controls
 
@@ -43,6 +44,7 @@ class ClientView:
     policy_share: float  # of this client's frames: actions the network chose
     expert_share: float
     seen_s: float  # since its last frame
+    latency_ms: float | None  # its newest reply's
     info: dict[str, Any] = field(default_factory=dict)
 
 
@@ -136,6 +138,23 @@ class AgentView:
     evaluation: Score | None = None  # the newest
     evaluation_best: Score | None = None  # of the weights that are kept as the best
     evaluating: int | None = None  # episodes finished of the evaluation under way
+    history: dict[str, tuple[float, ...]] = field(default_factory=dict)  # of some figures
+    latency_counts: tuple[int, ...] = (0,) * 13  # replies by LATENCY_BUCKETS_S, and beyond
+    latency_sum_s: float = 0.0  # of those replies
+
+
+@dataclass(frozen=True, slots=True)
+class DialView:
+    """One live setting, in words."""
+
+    name: str
+    value: str  # in force
+    chosen: str  # what a person chose, "" where that is nothing but the natural value
+    natural: str  # the value it has by itself now
+    source: str  # where that comes from
+    unit: str
+    allowed: str
+    about: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,8 +172,12 @@ class Snapshot:
     last_save_s: float | None  # seconds since the last checkpoint, None before the first
     connect_hints: tuple[str, ...]  # commands that connect an emulator
     stopping: bool = False
+    dials: tuple[DialView, ...] = ()  # the live settings
 
 
+LATENCY_BUCKETS_S = (
+    *(0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0),
+)
 RETURN_WINDOW = 20  # episodes of which the mean is shown
 RETURN_HISTORY = 200  # episodes kept for the picture
 
@@ -214,12 +237,39 @@ class Recent:
         self._values[self._count % self._size] = value
         self._count += 1
 
+    def since(self, count: int) -> tuple[npt.NDArray[np.float64], int]:
+        """Give the values since there were so many, as far as they are kept, and how many now."""
+        fresh = min(self._count - count, self._size)
+        places = np.arange(self._count - fresh, self._count) % self._size
+        return np.frombuffer(self._values)[places], self._count
+
     def percentiles(self, *shares: float) -> tuple[float, ...] | None:
         """Give the values below which these shares (0 to 100) lie, or None before the first."""
         if not self._count:
             return None
         values = np.frombuffer(self._values)[: min(self._count, self._size)]
         return tuple(float(value) for value in np.percentile(values, shares))
+
+
+class Histogram:
+    """How many values lie in each of the LATENCY_BUCKETS_S, since the start of the process."""
+
+    def __init__(self) -> None:
+        self._counts = np.zeros(len(LATENCY_BUCKETS_S) + 1, np.int64)
+        self._seen = 0
+        self.sum_s = 0.0
+
+    @property
+    def counts(self) -> tuple[int, ...]:
+        """The values at most each bound, above the one before; then those beyond the last."""
+        return tuple(self._counts.tolist())
+
+    def follow(self, recent: Recent) -> None:
+        """Count what came since the last time, as far as it is still there."""
+        values, self._seen = recent.since(self._seen)
+        places = np.searchsorted(LATENCY_BUCKETS_S, values)
+        self._counts += np.bincount(places, minlength=len(self._counts))
+        self.sum_s += float(values.sum())
 
 
 class EventLog:

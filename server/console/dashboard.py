@@ -19,10 +19,11 @@ from rich.segment import Segment
 
 from server.console import demo
 from server.console.line import Line
+from server.console.look import Look
 from server.console.screen import Screen, render
 from server.stats import Snapshot
 
-__all__ = ["Dashboard", "export_svg", "render"]
+__all__ = ["Dashboard", "drawn", "export_svg", "render"]
 
 _JOIN_S = 2.0
 _DEMO_S, _DEMO_TICK_S = 12.0, 0.25
@@ -40,13 +41,13 @@ class Dashboard:
         self._console = console or Console()
         self._refresh_s = refresh_s
         self._snapshot: Snapshot | None = None
-        self._help_open = False
+        self._look = Look()
         self._stopping = False
         self._wake = threading.Event()
         self._thread: threading.Thread | None = None
         self._error: Exception | None = None
         self._shown: Snapshot | None = None
-        self._shown_as: tuple[bool, tuple[int, int]] | None = None  # help open, size
+        self._shown_as: tuple[Look, tuple[int, int]] | None = None
 
     def start(self) -> None:
         """Take the screen over."""
@@ -60,9 +61,13 @@ class Dashboard:
         """Show this snapshot from the next redraw on."""
         self._snapshot = snapshot
 
-    def toggle_help(self) -> None:
-        """Open the help, or close it."""
-        self._help_open = not self._help_open
+    def turn(self, look: Look) -> None:
+        """Show it as the person looks at it now, at once."""
+        self._look = look
+        self._wake.set()
+
+    def wake(self) -> None:
+        """Draw at once: the terminal has another size."""
         self._wake.set()
 
     def stop(self) -> None:
@@ -100,14 +105,14 @@ class Dashboard:
             self._console.set_alt_screen(False)
 
     def _redraw(self) -> None:
-        snapshot, help_open, size = self._snapshot, self._help_open, self._size()
-        if snapshot is None or (snapshot is self._shown and (help_open, size) == self._shown_as):
+        snapshot, look, size = self._snapshot, self._look, self._size()
+        if snapshot is None or (snapshot is self._shown and (look, size) == self._shown_as):
             return
         width, height = size
-        screen = render(snapshot, width=width, height=height, help_open=help_open)
+        screen = render(snapshot, look, width=width, height=height)
         resized = self._shown_as is None or self._shown_as[1] != size
-        self._write((_CLEAR if resized else "") + _drawn(self._console, screen))
-        self._shown, self._shown_as = snapshot, (help_open, size)
+        self._write((_CLEAR if resized else "") + drawn(self._console, screen))
+        self._shown, self._shown_as = snapshot, (look, size)
 
     def _size(self) -> tuple[int, int]:
         # Asked of the terminal itself: rich prefers $COLUMNS, which is stale after a resize.
@@ -132,14 +137,15 @@ def export_svg(snapshot: Snapshot, path: Path, *, width: int = 110, height: int 
         force_terminal=True,
         color_system="truecolor",
     )
-    screen = render(snapshot, width=width, height=height)
+    screen = render(snapshot, Look(), width=width, height=height)
     # In short pieces, each at its own place: not every viewer keeps spaces, or has the font.
     apart = Screen(tuple(_pieces(line) for line in screen.lines))
     console.print(apart, crop=False, no_wrap=True)
     console.save_svg(str(path), title="Coinop", unique_id="coinop")
 
 
-def _drawn(console: Console, screen: Screen) -> str:
+def drawn(console: Console, screen: Screen) -> str:
+    """Give what a terminal must be sent to show a screen."""
     with console.capture() as capture:
         console.print(screen, end="", crop=False, no_wrap=True)
     # Each line goes to its own place: a line end after the last column would not mean the same
@@ -159,7 +165,7 @@ def _pieces(line: Line) -> Line:
 def _show_demo() -> None:
     console = Console()
     if not console.is_terminal:
-        screen = render(demo.snapshot(), width=_DEMO_WIDTH, height=_DEMO_HEIGHT)
+        screen = render(demo.snapshot(), Look(), width=_DEMO_WIDTH, height=_DEMO_HEIGHT)
         Console(width=_DEMO_WIDTH).print(screen, crop=False, no_wrap=True)
         return
     dashboard = Dashboard(console=console)

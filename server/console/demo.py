@@ -76,6 +76,7 @@ def _agent(name: str, elapsed_s: float, pace: float) -> AgentView:
         return_mean=sum(returns[-100:]) / 100,
         return_best=sum(returns[-100:]) / 100,
         returns=returns,
+        history=_history(elapsed_s) if training else {},
         evaluation=_score(16.8, 19_400),
         evaluation_best=_score(17.2, 15_800),
     )
@@ -96,6 +97,26 @@ def _score(mean: float, steps: int) -> Score:
     )
 
 
+def _history(elapsed_s: float) -> dict[str, tuple[float, ...]]:
+    points = range(80)
+    ages = tuple(elapsed_s * (1 - point / 80) ** 3 for point in points)
+    waves = [math.sin(point / 5) for point in points]
+    return {
+        "age_s": ages,
+        "frames_per_s": tuple(900 + point + 60 * wave for point, wave in enumerate(waves)),
+        "steps_per_s": tuple(70 + 8 * wave for wave in waves),
+        "replay_ratio": tuple(20 + wave for wave in waves),
+        "loss": tuple(0.05 / (1 + point / 10) + 0.002 * wave for point, wave in enumerate(waves)),
+        "gradient_norm": tuple(1.3 + 0.4 * wave for wave in waves),
+        "q_mean": tuple(point / 240 + 0.05 * wave for point, wave in enumerate(waves)),
+        "learning_rate": tuple(2.5e-4 for _ in points),
+        "epsilon": tuple(max(0.02, 1 - point / 60) for point in points),
+        "latency_p50_ms": tuple(0.8 + 0.1 * wave for wave in waves),
+        "latency_p99_ms": tuple(2.1 + 0.6 * wave for wave in waves),
+        "return_mean": tuple(-20 + point / 2.4 + wave for point, wave in enumerate(waves)),
+    }
+
+
 def _return(episode: int) -> float:
     climb = 38 / (1 + math.exp(-(episode - 100) / 30))
     return round(-20 + climb + 3 * math.sin(episode * 1.7) * math.cos(episode * 0.3))
@@ -114,6 +135,7 @@ def _client(number: int, elapsed_s: float) -> ClientView:
         last_return=float(number * 5 % 11 + 3),
         policy_share=0.76,
         expert_share=0.1,
+        latency_ms=0.6 + 0.3 * number,
         seen_s=0.0 if number != 2 else elapsed_s % 12,
         info={"score": 12 + number, "lives": 3},
     )

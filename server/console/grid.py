@@ -38,6 +38,11 @@ class Band:
     rows: int
 
 
+def whole(cell: Cell, width: int, rows: int) -> Band:
+    """Give a band that is one cell."""
+    return Band((cell,), (width - 2,), rows)
+
+
 def widths(width: int, *parts: int) -> tuple[int, ...]:
     """Divide a grid's width among cells by their parts; the last one takes the remainder."""
     room = width - len(parts) - 1

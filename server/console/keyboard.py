@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import codecs
 import contextlib
 import os
 import re
@@ -15,8 +16,22 @@ _READ_BYTES = 1024
 _LOCAL_FLAGS, _CHARACTERS = 3, 6  # places in what termios.tcgetattr gives
 
 # A key that is no character (an arrow, F1, Alt with a letter) arrives as a sequence:
-# CSI `ESC [ … final`, SS3 `ESC O x`, or `ESC x`. One cut short ends with the text.
-_ESCAPE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*(?:[@-~]|$)|O.?|.?)", re.DOTALL)
+# CSI `ESC [ … final`, SS3 `ESC O x`, or `ESC x`.
+_PIECE = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1bO.|\x1b[^\[O\x1b]|.", re.DOTALL)
+_CUT_SHORT = re.compile(r"\x1b(?:\[[0-?]*[ -/]*|O)?$")  # the rest may still be on its way
+_NAMES = {
+    "\x1b": "escape",
+    "\r": "enter",
+    "\n": "enter",
+    "\t": "tab",
+    "\x7f": "backspace",
+    "\x08": "backspace",
+    **{f"\x1b{kind}{final}": name for kind in "[O" for final, name in (
+        ("A", "up"), ("B", "down"), ("C", "right"), ("D", "left"), ("H", "home"), ("F", "end"),
+    )},
+    "\x1b[5~": "pageup",
+    "\x1b[6~": "pagedown",
+}  # fmt: skip
 
 
 class Keyboard:
@@ -68,26 +83,55 @@ def open_anew(fd: int) -> int:
     return os.open(os.ttyname(fd), os.O_RDONLY | os.O_NOCTTY | os.O_CLOEXEC)
 
 
-def read_keys(fd: int) -> list[str]:
-    """Read the keys pressed so far, without waiting; raise EOFError once the terminal is gone."""
+def read_bytes(fd: int) -> bytes:
+    """Read what was typed so far, without waiting; raise EOFError once the terminal is gone."""
     # Not O_NONBLOCK: the flag would be shared with stdout and with the shell.
     poll = select.poll()
     poll.register(fd, select.POLLIN)
     if not poll.poll(0):
-        return []
+        return b""
     try:
         data = os.read(fd, _READ_BYTES)
     except OSError as error:
         raise EOFError("the terminal is gone") from error
     if not data:
         raise EOFError("the terminal is gone")
-    return decode(data)
+    return data
 
 
-def decode(data: bytes) -> list[str]:
-    """Give the single-character keys in what a terminal sent, without its escape sequences."""
-    text = _ESCAPE.sub("", data.decode(errors="ignore"))
-    return [key for key in text if key.isprintable()]
+class Decoder:
+    """Turns what a terminal sends into keys: characters, and names such as "up" and "enter".
+
+    A sequence may come in pieces (ssh); what could be the start of one is kept until more comes,
+    or until ``finish`` says that nothing will.
+    """
+
+    def __init__(self) -> None:
+        self._text = codecs.getincrementaldecoder("utf-8")("ignore")
+        self._waiting = ""
+
+    @property
+    def waits(self) -> bool:
+        """Whether the start of a sequence, or a lone escape, is kept."""
+        return bool(self._waiting)
+
+    def feed(self, data: bytes) -> list[str]:
+        """Give the keys that are whole."""
+        text = self._waiting + self._text.decode(data)
+        cut = _CUT_SHORT.search(text)
+        end = cut.start() if cut else len(text)
+        self._waiting = text[end:]
+        return _keys(text[:end])
+
+    def finish(self) -> list[str]:
+        """Give what was kept: a lone escape is a key, the start of a sequence is none."""
+        waiting, self._waiting = self._waiting, ""
+        return ["escape"] if waiting == "\x1b" else []
+
+
+def _keys(text: str) -> list[str]:
+    keys = (_NAMES.get(piece, piece) for piece in _PIECE.findall(text))
+    return [key for key in keys if key.isprintable()]
 
 
 def _single_key(mode: list[Any]) -> list[Any]:

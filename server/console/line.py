@@ -7,20 +7,21 @@ the screen is redrawn for as long as the server runs, in a process with better t
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from rich.cells import cell_len, set_cell_size
 from rich.segment import Segment
 from rich.style import Style
 
-from server.console import theme
+from server.console import sparkline, theme
 
 Line = list[Segment]
+_LEAST_PAST, _MOST_PAST = 4, 16  # columns of a figure's past
 
 
 def fit(text: str, width: int, *, right: bool = False) -> str:
     """Pad the text to the width, or cut it there with an ellipsis."""
-    missing = width - cell_len(text)
+    missing = width - (len(text) if text.isascii() else cell_len(text))
     if missing < 0:
         return set_cell_size(text, width - 1) + "…" if width > 0 else ""
     return " " * missing + text if right else text + " " * missing
@@ -47,18 +48,33 @@ def words(*pieces: tuple[str, Style], gap: int = 3) -> Line:
 
 def spread(left: Line, right: Line, width: int) -> Line:
     """Put one line at the left edge and one at the right; the left one gives way."""
-    taken = sum(segment.cell_length for segment in right)
+    taken = length(right)
     if taken >= width:
         return exact(right, width)
     return exact(left, width - taken) + right
 
 
-def figure(label: str, value: str, width: int, style: Style = theme.PLAIN, note: str = "") -> Line:
-    """Put a label at the left edge, its value and a quiet note at the right one."""
+def figure(
+    label: str,
+    value: str,
+    width: int,
+    style: Style = theme.PLAIN,
+    note: str = "",
+    past: Sequence[float] = (),
+) -> Line:
+    """Put a label at the left edge, its value and a quiet note at the right one.
+
+    Where there is room between them, its past is drawn there.
+    """
+    left = [Segment(label, theme.QUIET)]
     right = [Segment(" " + value, style)]
     if note:
         right.append(Segment(" " + note, theme.QUIET))
-    return spread([Segment(label, theme.QUIET)], right, width)
+    room = width - cell_len(label) - length(right) - 2
+    if past and room >= _LEAST_PAST:
+        room = min(room, _MOST_PAST)
+        right = [Segment(sparkline.draw(past, width=room)[0], theme.CHART), *right]
+    return spread(left, right, width)
 
 
 def bar(share: float, width: int, style: Style = theme.BAR) -> Line:
@@ -83,7 +99,15 @@ def stacked_bar(shares: Iterable[tuple[float, Style]], width: int) -> Line:
 
 def exact(line: Line, width: int) -> Line:
     """Pad or cut a line to exactly the width."""
-    return Segment.adjust_line_length(line, max(0, width))
+    missing = width - length(line)
+    if missing > 0:
+        return [*line, Segment(" " * missing)]
+    return line if missing == 0 else Segment.adjust_line_length(line, max(0, width))
+
+
+def length(line: Line) -> int:
+    """Give the columns that a line takes; most of its pieces are plain ASCII, which is quick."""
+    return sum([len(text) if text.isascii() else cell_len(text) for text, _, _ in line])
 
 
 def overlay(lines: list[Line], panel: list[Line]) -> list[Line]:

@@ -5,19 +5,20 @@ from __future__ import annotations
 import math
 import textwrap
 from collections.abc import Sequence
-from itertools import groupby
+from functools import lru_cache
 
 from rich.segment import Segment
 from rich.style import Style
 
-from server.console import figures, sparkline, theme
+from server.console import figures, hotkeys, sparkline, theme
 from server.console.hotkeys import HOTKEYS, Hotkey
-from server.console.line import Line, bar, exact, figure, fit, spread, words
+from server.console.line import Line, bar, exact, figure, fit, length, spread, words
+from server.console.look import Prompt, View
 from server.stats import RETURN_WINDOW, AgentView, Event, Snapshot
 
 _AXIS_FROM_ROWS = 3  # a taller chart says what its top and its bottom stand for
 _WIDE_HEADLINE = 96
-_WIDE_FOOTER = 150
+_HELP_WIDTH = 84
 _WIDE_CAPTION = 34
 _WIDE_RETURNS = 66
 
@@ -56,13 +57,27 @@ def _state(snapshot: Snapshot, agent: AgentView | None) -> str:
 def throughput(agent: AgentView, width: int) -> list[Line]:
     """Show how fast frames come in and steps are made, and how many there were."""
     return [
-        figure("frames/s", figures.rate(agent.frames_per_s), width, theme.STRONG),
-        figure("steps/s", figures.rate(agent.steps_per_s), width, theme.STRONG),
+        _passed("frames/s", figures.rate(agent.frames_per_s), agent, "frames_per_s", width),
+        _passed("steps/s", figures.rate(agent.steps_per_s), agent, "steps_per_s", width),
         figure("samples/s", figures.rate(agent.samples_per_s), width),
-        figure("replay ratio", figures.rate(agent.replay_ratio), width),
+        _passed(
+            "replay ratio",
+            figures.rate(agent.replay_ratio),
+            agent,
+            "replay_ratio",
+            width,
+            theme.PLAIN,
+        ),
         figure("frames", figures.count(agent.frames), width),
         figure("steps", figures.count(agent.steps), width),
     ]
+
+
+def _passed(
+    label: str, value: str, agent: AgentView, name: str, width: int, style: Style = theme.STRONG
+) -> Line:
+    """Show a figure with its past."""
+    return figure(label, value, width, style, past=agent.history.get(name, ()))
 
 
 def learning(agent: AgentView, width: int) -> list[Line]:
@@ -74,9 +89,18 @@ def learning(agent: AgentView, width: int) -> list[Line]:
     elif agent.agreement is not None:
         last = figure("agreement", figures.percent(agent.agreement), width, note="with the expert")
     return [
-        figure("loss", figures.real(agent.loss), width, _sound(agent.loss, theme.STRONG)),
+        _passed(
+            "loss", figures.real(agent.loss), agent, "loss", width, _sound(agent.loss, theme.STRONG)
+        ),
         figure("gradient norm", figures.real(agent.gradient_norm), width),
-        figure("Q mean", figures.real(agent.q_mean), width, _sound(agent.q_mean, theme.PLAIN)),
+        _passed(
+            "Q mean",
+            figures.real(agent.q_mean),
+            agent,
+            "q_mean",
+            width,
+            _sound(agent.q_mean, theme.PLAIN),
+        ),
         figure("Q range", span, width),
         figure("learning rate", f"{agent.learning_rate:.2g}", width),
         last,
@@ -103,7 +127,14 @@ def latency(snapshot: Snapshot, agent: AgentView, width: int) -> list[Line]:
     """Show how long a client waits for its action, and how old the weights behind it are."""
     return [
         figure("p50", figures.milliseconds(agent.latency_p50_ms), width, note="ms"),
-        figure("p99", figures.milliseconds(agent.latency_p99_ms), width, theme.STRONG, note="ms"),
+        figure(
+            "p99",
+            figures.milliseconds(agent.latency_p99_ms),
+            width,
+            theme.STRONG,
+            "ms",
+            agent.history.get("latency_p99_ms", ()),
+        ),
         _batch(agent, width),
         figure("weights age", figures.age(agent.weights_age_s), width),
         figure("weights version", figures.count(agent.weights_version), width),
@@ -234,7 +265,7 @@ def events(newest: Sequence[Event], width: int, rows: int) -> list[Line]:
     lines: list[Line] = []
     for event in reversed(newest):
         style = theme.LEVELS.get(event.level, theme.PLAIN)
-        texts = textwrap.wrap(figures.clean(event.text), room, break_on_hyphens=False) or [""]
+        texts = _wrapped(event.text, room)
         clocks = [figures.clock(event.time_s)] + [""] * (len(texts) - 1)
         lines = [
             [Segment(clock.ljust(_CLOCK_WIDTH), theme.QUIET), Segment(fit(text, room), style)]
@@ -243,6 +274,12 @@ def events(newest: Sequence[Event], width: int, rows: int) -> list[Line]:
         if len(lines) >= rows:
             break
     return lines[max(0, len(lines) - rows) :]
+
+
+@lru_cache(maxsize=256)
+def _wrapped(text: str, width: int) -> list[str]:
+    """Cut an event into lines; it is the same at every redraw."""
+    return textwrap.wrap(figures.clean(text), width, break_on_hyphens=False) or [""]
 
 
 def hints(commands: tuple[str, ...], width: int) -> list[Line]:
@@ -257,29 +294,78 @@ def hints(commands: tuple[str, ...], width: int) -> list[Line]:
     return lines
 
 
-def footer(width: int) -> Line:
-    """Show the keys; where there is no room for all names, keys of one kind share theirs."""
+def footer(view: View, width: int) -> Line:
+    """Show as many keys of a view as there is room for, in the table's order, help at the end."""
+    *others, (key, name, _) = [
+        place
+        for place in hotkeys.places()
+        if any(hotkeys.works(hotkey, view) for hotkey in place[2])
+    ]
+    # Quit and the views come first, then what this view has of its own.
+    others = sorted(others, key=lambda place: not any(_leads(hotkey) for hotkey in place[2]))
     line: Line = []
-    for keys, label in _places(full=width >= _WIDE_FOOTER):
-        line += [Segment(f" {keys}", theme.COIN), Segment(f" {label} ", theme.QUIET)]
-    return exact(line, width)
+    last = _place(key, name)
+    room = width - length(last)
+    for keys, kind, _ in others:
+        piece = _place(keys, kind)
+        if length(piece) > room:
+            break
+        line += piece
+        room -= length(piece)
+    return exact([*line, Segment(" " * room), *last], width)
 
 
-def _places(*, full: bool) -> list[tuple[str, str]]:
-    if full:
-        return [(hotkey.key, hotkey.label) for hotkey in HOTKEYS]
-    kinds = groupby(HOTKEYS, key=lambda hotkey: hotkey.label.split()[0])
-    return [("/".join(hotkey.key for hotkey in group), kind) for kind, group in kinds]
+def _leads(hotkey: Hotkey) -> bool:
+    return bool(hotkey.views) or hotkey in HOTKEYS[:2]
 
 
-def keys(width: int) -> list[Line]:
-    """Show every key with its sentence."""
-    return [_key(hotkey, width) for hotkey in HOTKEYS]
+def _place(keys: str, name: str) -> Line:
+    return [Segment(f" {keys}", theme.COIN), Segment(f" {name} ", theme.QUIET)]
+
+
+def prompt(asked: Prompt, width: int) -> Line:
+    """Show a question and what was typed so far; the end of it stays in sight."""
+    question = f" {figures.clean(asked.question)} "
+    typed = figures.clean(asked.text)[-max(8, width - len(question) - 2) :]
+    line = [Segment(question, theme.STRONG), Segment(typed, theme.COIN)]
+    return exact([*line, Segment("▏", theme.COIN)], width)
+
+
+def keys(width: int, rows: int) -> tuple[list[Line], int]:
+    """Show every key: with its sentence where all have room, else those of one kind together.
+
+    Gives the lines, and the width of the whole panel.
+    """
+    if len(HOTKEYS) <= rows and width >= _HELP_WIDTH:
+        return [_key(hotkey, _HELP_WIDTH - 4) for hotkey in HOTKEYS], _HELP_WIDTH
+    places = hotkeys.places()
+    columns = 1 if len(places) <= rows else 2
+    half = -(-len(places) // columns)
+    size = (min(width, _HELP_WIDTH) - 4) // columns
+    lines = [
+        [
+            piece
+            for place in places[row::half]
+            for piece in (*exact(_kind(*place), size - 1), Segment(" "))
+        ]
+        for row in range(half)
+    ]
+    return lines, size * columns + 4
+
+
+def _kind(keys: str, name: str, group: tuple[Hotkey, ...]) -> Line:
+    ways = [hotkey.label.partition(" ")[2] for hotkey in group]
+    told = ", ".join(dict.fromkeys(way for way in ways if way))
+    return [
+        Segment(fit(keys, 10), theme.COIN),
+        Segment(f"{name} ", theme.STRONG),
+        Segment(f"{told} ", theme.QUIET),
+    ]
 
 
 def _key(hotkey: Hotkey, width: int) -> Line:
     line = [
-        Segment(f"{hotkey.key}  ", theme.COIN),
+        Segment(fit(hotkeys.symbol(hotkey.key), 7), theme.COIN),
         Segment(fit(hotkey.label, 17), theme.STRONG),
         Segment(hotkey.about, theme.PLAIN),
     ]

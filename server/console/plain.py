@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from server.console import figures
-from server.console.screen import most_active
+from server.console.overview import most_active
 from server.stats import AgentView, Event, Snapshot
 
 

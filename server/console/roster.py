@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 from rich.segment import Segment
 from rich.style import Style
@@ -16,10 +19,18 @@ _LATE_S = 5.0  # without a frame: paused, or in trouble
 _LOST_S = 30.0
 
 
-def clients(views: Sequence[ClientView], width: int, rows: int) -> list[Line]:
+def clients(views: Sequence[ClientView], width: int, rows: int, marked: str = "") -> list[Line]:
     """List the first clients under their column titles, in as many lines as there are rows."""
     table = fitted(_CLIENT_COLUMNS, width)
-    return [table.header(), *(table.line(view) for view in views[: max(0, rows - 1)])]
+    return [table.header(marked), *(table.line(view) for view in views[: max(0, rows - 1)])]
+
+
+def ordered(views: Sequence[ClientView], order: int, *, reverse: bool) -> tuple[ClientView, ...]:
+    """Sort the clients; figures have the largest first unless the order is turned round."""
+    key = ORDERS[order % len(ORDERS)].key
+    if key is None:
+        return tuple(reversed(views)) if reverse else tuple(views)
+    return tuple(sorted(views, key=key, reverse=reverse))
 
 
 def agents(views: Sequence[AgentView], width: int, rows: int) -> list[Line]:
@@ -40,6 +51,10 @@ def _seen_style(view: ClientView) -> Style:
 
 def _name(view: ClientView, width: int) -> Line:
     return [Segment(squeeze(figures.clean(view.name), width), theme.PLAIN)]
+
+
+def _shares(view: ClientView) -> str:
+    return f"{100 * view.policy_share:.0f}/{100 * view.expert_share:.0f}"
 
 
 def _mix(view: ClientView, width: int) -> Line:
@@ -63,28 +78,37 @@ def _info(view: ClientView, width: int) -> Line:
     return line
 
 
+@dataclass(frozen=True, slots=True)
+class Order:
+    """A way to sort the clients: the column it goes by, and what is compared."""
+
+    title: str
+    key: Callable[[ClientView], Any] | None = None  # None: as they came
+
+
+ORDERS: tuple[Order, ...] = (
+    Order(""),
+    Order("client", lambda view: view.name),
+    Order("game", lambda view: view.game),
+    Order("frames/s", lambda view: -view.frames_per_s),
+    Order("episode", lambda view: -view.episodes),
+    Order("return", lambda view: -view.episode_return),
+    Order("last", lambda view: math.inf if view.last_return is None else -view.last_return),
+    Order("ms", lambda view: math.inf if view.latency_ms is None else -view.latency_ms),
+    Order("seen", lambda view: -view.seen_s),
+)
+
 _CLIENT_COLUMNS: tuple[Column[ClientView], ...] = (
-    Column("client", 11, lambda _: "", grow=13, right=False, draw=_name),
-    Column("game", 9, lambda view: figures.clean(view.game), grow=7, right=False, from_width=46),
+    Column("client", 10, lambda _: "", grow=14, right=False, draw=_name),
+    Column("game", 7, lambda view: figures.clean(view.game), grow=9, right=False, from_width=46),
     Column("frames/s", 8, lambda view: figures.rate(view.frames_per_s), lambda _: theme.STRONG),
     Column("episode", 7, lambda view: figures.count(view.episodes), from_width=54),
-    Column("return", 8, lambda view: figures.points(view.episode_return)),
-    Column("last", 8, lambda view: figures.points(view.last_return), from_width=62),
-    Column(
-        "policy",
-        6,
-        lambda view: figures.percent(view.policy_share),
-        lambda _: theme.POLICY,
-        from_width=76,
-    ),
-    Column(
-        "expert",
-        6,
-        lambda view: figures.percent(view.expert_share),
-        lambda _: theme.EXPERT,
-        from_width=76,
-    ),
+    Column("return", 7, lambda view: figures.points(view.episode_return)),
+    Column("last", 7, lambda view: figures.points(view.last_return), from_width=84),
+    Column("pol/exp%", 8, _shares, lambda _: theme.POLICY, from_width=64),
+    Column("ms", 5, lambda view: figures.milliseconds(view.latency_ms), from_width=70),
     Column("seen", 5, _seen, _seen_style, grow=1),
+    Column("info", 9, lambda _: "", right=False, grow=40, from_width=76, draw=_info),
     Column(
         " mix",
         13,
@@ -99,9 +123,8 @@ _CLIENT_COLUMNS: tuple[Column[ClientView], ...] = (
         lambda view: " " + figures.clean(view.address),
         lambda _: theme.QUIET,
         right=False,
-        from_width=124,
+        from_width=132,
     ),
-    Column("info", 12, lambda _: "", right=False, grow=60, from_width=137, draw=_info),
 )
 
 _AGENT_COLUMNS: tuple[Column[AgentView], ...] = (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import lru_cache
 from itertools import pairwise
 
 _BLOCKS = " ▁▂▃▄▅▆▇█"
@@ -15,16 +16,17 @@ def draw(values: Sequence[float], *, width: int, rows: int = 1) -> list[str]:
 
     What is not finite leaves a gap.
     """
-    if width <= 0 or rows <= 0:
-        return []
+    return list(_drawn(tuple(values), width, rows)) if width > 0 and rows > 0 else []
+
+
+@lru_cache(maxsize=64)
+def _drawn(values: tuple[float, ...], width: int, rows: int) -> list[str]:
+    """Draw it once: the past changes once a second, the screen is redrawn more often."""
     columns = _averaged(values, width)
     finite = [value for value in columns if math.isfinite(value)]
     low, high = (min(finite), max(finite)) if finite else (0.0, 0.0)
     heights = [_height(value, low, high, rows * _LEVELS) for value in columns]
-    return [
-        "".join(_block(height - row * _LEVELS) for height in heights).rjust(width)
-        for row in reversed(range(rows))
-    ]
+    return [_row(heights, row * _LEVELS).rjust(width) for row in reversed(range(rows))]
 
 
 def _averaged(values: Sequence[float], width: int) -> list[float]:
@@ -49,5 +51,11 @@ def _height(value: float, low: float, high: float, levels: int) -> int:
     return 1 + round((value - low) / span * (levels - 1))  # the lowest still shows
 
 
-def _block(height: int) -> str:
-    return _BLOCKS[min(_LEVELS, max(0, height))]
+def _row(heights: list[int], floor: int) -> str:
+    top = floor + _LEVELS
+    return "".join(
+        [
+            " " if height <= floor else "█" if height >= top else _BLOCKS[height - floor]
+            for height in heights
+        ]
+    )

@@ -14,6 +14,7 @@ from server.console.line import Line, exact, fit
 
 T = TypeVar("T")
 _GAP = 1
+_SPACE = Segment(" " * _GAP)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,16 +38,30 @@ class Table(Generic[T]):
     columns: tuple[Column[T], ...]
     widths: tuple[int, ...]
 
-    def header(self) -> Line:
-        """Draw the titles."""
+    def header(self, marked: str = "") -> Line:
+        """Draw the titles, one of them marked as what the rows are sorted by."""
         return self._joined(
-            [Segment(fit(column.title, width, right=column.right), theme.COLUMN)]
+            [
+                Segment(
+                    fit(column.title, width, right=column.right),
+                    theme.MARKED if marked and column.title.strip() == marked else theme.COLUMN,
+                )
+            ]
             for column, width in self._sized()
         )
 
     def line(self, row: T) -> Line:
-        """Draw one row."""
-        return self._joined(_cell(column, row, width) for column, width in self._sized())
+        """Draw one row; a cell's gap is part of its text, which makes half as many pieces."""
+        line: Line = []
+        last = len(self.columns) - 1
+        for number, (column, width) in enumerate(self._sized()):
+            gap = _GAP if number < last else 0
+            if column.draw:
+                line += exact(exact(column.draw(row, width), width), width + gap)
+                continue
+            text = fit(column.text(row), width, right=column.right) + " " * gap
+            line.append(Segment(text, column.style(row)))
+        return line
 
     def _sized(self) -> zip[tuple[Column[T], int]]:
         return zip(self.columns, self.widths, strict=True)
@@ -54,8 +69,8 @@ class Table(Generic[T]):
     def _joined(self, cells: Iterable[Line]) -> Line:
         line: Line = []
         for cell in cells:
-            line += [*cell, Segment(" " * _GAP)]
-        return line
+            line += [*cell, _SPACE]
+        return line[:-1]
 
 
 def fitted(columns: Sequence[Column[T]], width: int) -> Table[T]:
@@ -68,9 +83,3 @@ def fitted(columns: Sequence[Column[T]], width: int) -> Table[T]:
         spare -= extra
         widths.append(column.width + extra)
     return Table(chosen, tuple(widths))
-
-
-def _cell(column: Column[T], row: T, width: int) -> Line:
-    if column.draw:
-        return exact(column.draw(row, width), width)
-    return [Segment(fit(column.text(row), width, right=column.right), column.style(row))]

@@ -11,6 +11,7 @@ QUIET = Style(color="grey54")  # labels, units, all that is not a figure
 TITLE = Style(color="steel_blue")
 COIN = Style(color="dark_goldenrod", bold=True)  # the name, the keys
 COLUMN = Style(color="grey54", italic=True)
+MARKED = Style(color="dark_goldenrod", italic=True, underline=True)
 GOOD = Style(color="green")
 CAUTION = Style(color="dark_orange")
 BAD = Style(color="red", bold=True)

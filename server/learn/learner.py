@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 from torch.optim.adamw import adamw
 
+from server.controls import Controls
 from server.learn import loss as losses
 from server.learn.loss import Batch, Loss, Target
 from server.learn.network import (
@@ -83,6 +84,7 @@ class Report:
     q_mean: float | None = None
     q_max: float | None = None
     learning_rate: float = 0.0
+    natural_learning_rate: float = 0.0  # as the schedule has it
     spent: Spent = field(default_factory=Spent)
 
 
@@ -126,6 +128,8 @@ class Learner:
     ) -> None:
         self.rules = rules
         self._spaces = spaces
+        self._started_with = rules
+        self._chosen_rate: float | None = None  # a person's learning rate; None: the schedule's
         self._shape = shape
         self._seed = seed
         self._heads = shape.branches(spaces)
@@ -155,8 +159,19 @@ class Learner:
         self._sample_s = 0.0
         self._sync_s = 0.0
         self.report = Report()
-        self.report = replace(self.report, learning_rate=self.learning_rate)
+        self._report_rate()
         self._target_s = clock()  # when the target last followed
+
+    def steer(self, controls: Controls) -> None:
+        """Put live settings in force, between two samples."""
+        rules = self._started_with
+        self.rules = replace(
+            rules,
+            n_step=controls.n_step or rules.n_step,
+            steps_per_sample=controls.steps_per_sample or rules.steps_per_sample,
+        )
+        self._chosen_rate = controls.learning_rate
+        self._report_rate()
 
     def train(self, between_steps: Callable[[], None] | None = None) -> bool:
         """Gather one sample and take all its steps; False where there is nothing to learn from."""
@@ -345,7 +360,7 @@ class Learner:
         self._version = counters.pop("version")
         self._samples = counters["samples"]
         self.report = Report(**counters)
-        self.report = replace(self.report, learning_rate=self.learning_rate)
+        self._report_rate()
 
     def _to_batch(self, sample: Sample) -> Batch:
         def tensor(array: np.ndarray[Any, Any]) -> Tensor:
@@ -374,9 +389,22 @@ class Learner:
         if 0 < limit < gradient.norm:
             gradient.flat.mul_(limit / gradient.norm)
 
+    def _report_rate(self) -> None:
+        self.report = replace(
+            self.report,
+            learning_rate=self.learning_rate,
+            natural_learning_rate=self.natural_learning_rate,
+        )
+
     @property
     def learning_rate(self) -> float:
         """The step size of the next step."""
+        chosen = self._chosen_rate
+        return self.natural_learning_rate if chosen is None else chosen
+
+    @property
+    def natural_learning_rate(self) -> float:
+        """The step size that the schedule has for the next step."""
         rules = self.rules
         schedule = Warmed(
             rules.learning_rate,
@@ -442,6 +470,7 @@ class Learner:
             q_mean=before.q_mean,
             q_max=before.q_max,
             learning_rate=self.learning_rate,
+            natural_learning_rate=self.natural_learning_rate,
             spent=spent,
         )
 

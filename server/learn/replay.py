@@ -7,6 +7,8 @@ The rules:
 - A frame's reward is what the step to it earned, so it belongs to the action of the frame before.
 - The writer destroys at most GUARD frames beyond the head before it moves the head, so frames
   younger than the head minus the capacity plus GUARD are whole (``oldest``).
+- To empty the replay, the writer moves the floor up to the head: frames below it are forgotten,
+  though the ring still holds them. The floor lives beside the head and only grows.
 """
 
 from __future__ import annotations
@@ -34,6 +36,7 @@ _MAGIC = b"COINOPRB"
 _FORMAT = 1
 _HEADER_BYTES = 4096
 _HEAD_AT = 64  # where the head lives: eight bytes of its own, written in one go
+_FLOOR_AT = 72  # the same for the floor
 _LAYOUT_AT = 128
 
 Ints = npt.NDArray[np.int64]
@@ -135,6 +138,7 @@ class Replay:
         self.layout = layout
         self._block = block
         self._head = np.frombuffer(block, np.int64, 1, _HEAD_AT)
+        self._floor = np.frombuffer(block, np.int64, 1, _FLOOR_AT)
         columns: dict[str, Array] = {}
         at = _HEADER_BYTES
         for name, (dtype, shape) in layout.columns().items():
@@ -184,6 +188,8 @@ class Replay:
             replay = cls(mmap.mmap(file.fileno(), size), layout)
         if replay.head < 0:
             raise ReplayError(f"the replay {path} has a negative head; delete it, or use --fresh")
+        # After a power failure, the floor may be on disk and the head not.
+        replay._floor[0] = min(max(0, int(replay._floor[0])), replay.head)
         return replay
 
     @property
@@ -193,13 +199,13 @@ class Replay:
 
     @property
     def oldest(self) -> int:
-        """Index of the oldest frame that is certainly whole."""
-        return max(0, self.head - self.layout.capacity + GUARD)
+        """Index of the oldest frame that is certainly whole, and not forgotten."""
+        return max(int(self._floor[0]), self.head - self.layout.capacity + GUARD)
 
     @property
     def size(self) -> int:
         """Number of frames that can be read."""
-        return self.head - self.oldest
+        return max(0, self.head - self.oldest)
 
     # --- the writer -------------------------------------------------------------------------
 
@@ -258,6 +264,10 @@ class Replay:
         if prev >= 0:
             items["next"][prev] = slot
         return index
+
+    def flush(self) -> None:
+        """Forget every frame so far; the reader looks at ``oldest`` before and after it reads."""
+        self._floor[0] = self.head
 
     def _append(self, frames: Frames) -> None:
         capacity = self.layout.capacity
@@ -344,6 +354,7 @@ class Replay:
     def check_valid(self) -> None:
         """Raise a ReplayError if any rule of the links is broken; for a quiet replay only."""
         head, capacity = self.head, self.layout.capacity
+        _require(0 <= int(self._floor[0]) <= head, "the floor lies above the head")
         index = np.arange(self.oldest, head)
         slot = index % capacity
         following, before = self._next[slot].astype(np.int64), self._prev[slot].astype(np.int64)

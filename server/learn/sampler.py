@@ -56,23 +56,25 @@ class UniformSampler:
     def learned(self, index: Ints, error: Floats) -> None:
         """Hear how wrong the network was about these; here it makes no difference."""
 
-    def _pick(self, count: int) -> Ints:
-        """Give that many frames of the replay, which is not empty."""
-        return self._rng.integers(self._replay.oldest, self._replay.head, count)
+    def _pick(self, count: int, low: int, high: int) -> Ints:
+        """Give that many frames of those in the replay, which are not none."""
+        return self._rng.integers(low, high, count)
 
     def _weigh(self, index: Ints, step: int) -> Floats | None:
         return None
 
     def _draw(self, count: int) -> Ints | None:
         """Give that many frames that have a successor."""
-        if not self._replay.size:
+        # Looked at once: the writer may empty the replay at any moment.
+        low, high = self._replay.oldest, self._replay.head
+        if low >= high:
             return None
-        index = self._pick(count)
+        index = self._pick(count, low, high)
         for _ in range(_REDRAWS):
             missing: npt.NDArray[np.intp] = np.flatnonzero(~self._replay.linked(index))
             if not len(missing):
                 return index
-            index[missing] = self._pick(len(missing))
+            index[missing] = self._pick(len(missing), low, high)
         # Few frames have a successor (very short episodes): repeat some that were found.
         linked = self._replay.linked(index)
         if not linked.any():
@@ -109,7 +111,7 @@ class PrioritySampler(UniformSampler):
         self._follow()
         return super()._draw(count) if self._tree.total > 0 else None
 
-    def _pick(self, count: int) -> Ints:
+    def _pick(self, count: int, low: int, high: int) -> Ints:
         """Draw from as many equal shares of the whole mass: it spreads better than pure chance."""
         mass = (np.arange(count) + self._rng.random(count)) * (self._tree.total / count)
         return self._replay.index_at(self._tree.find(mass), self._to)

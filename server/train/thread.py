@@ -30,6 +30,9 @@ class Trained(Protocol):
     def report(self) -> Report:
         """What the learner has done so far."""
 
+    def steer(self, controls: Controls) -> None:
+        """Put live settings in force."""
+
     def train(self, between_steps: Callable[[], None]) -> bool:
         """Take the steps of one sample; False where there is nothing to learn from."""
 
@@ -68,6 +71,7 @@ class TrainingThread:
         self._min_replay = min_replay
         self._max_replay_ratio = max_replay_ratio
         self._controls = controls
+        self._steered: Controls | None = None  # what the learner goes by
         self._clients = True
         self._on_death = on_death
         self._on_progress = on_progress  # called by the thread: a sample is done, it rests or wakes
@@ -163,6 +167,7 @@ class TrainingThread:
         try:
             while not self._stopping:
                 self._serve_requests()
+                self._steer()
                 if self._may_train():
                     if self._learner.train(self._give_way):
                         self._on_progress()
@@ -180,6 +185,16 @@ class TrainingThread:
             with self._gate:  # who asks from now on is answered without the thread
                 self._running = False
             self._serve_requests()
+
+    def _steer(self) -> None:
+        """Hand the newest live settings to the learner."""
+        controls = self._controls
+        if controls is self._steered:
+            return
+        if self._steered and controls.max_replay_ratio != self._steered.max_replay_ratio:
+            self._start = None  # a new limit counts from now: what was trained before is past
+        self._learner.steer(controls)
+        self._steered = controls
 
     def _serve_requests(self) -> None:
         while True:
@@ -220,10 +235,12 @@ class TrainingThread:
             return self._rest(TrainerState.COLLECTING, head + missing)
         if self._start is None:
             self._start = (head, self._learner.report.transitions)
-        if self._max_replay_ratio:
+        chosen = self._controls.max_replay_ratio
+        limit = self._max_replay_ratio if chosen is None else chosen
+        if limit:
             first_head, first_transitions = self._start
             trained = self._learner.report.transitions - first_transitions
-            due = first_head + trained / self._max_replay_ratio
+            due = first_head + trained / limit
             if head < due:
                 return self._rest(TrainerState.LIMITED, due)
         self.state = TrainerState.TRAINING

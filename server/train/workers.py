@@ -40,6 +40,11 @@ class Worker:
         """What all workers have done together."""
         return self._learner.report
 
+    def steer(self, controls: Controls) -> None:
+        """Put live settings in force; every worker does, with the same outcome."""
+        with self._lock.write():
+            self._learner.steer(controls)
+
     def train(self, between_steps: Callable[[], None]) -> bool:
         """Take the steps of one sample."""
         with _Held(self._sampling, self):

@@ -61,6 +61,7 @@ CLIENT = ClientView(
     policy_share=0.47,
     expert_share=0.12,
     seen_s=0.1,
+    latency_ms=0.7,
     info={"score": 3},
 )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import math
 import os
+import re
 import termios
 import threading
 import time
@@ -20,20 +21,26 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from server.console import dashboard as dashboard_module
-from server.console import demo
-from server.console.dashboard import Dashboard, export_svg, render
-from server.console.hotkeys import HOTKEYS
+from server.console import demo, roster
+from server.console.dashboard import Dashboard, drawn, export_svg, render
+from server.console.hotkeys import HOTKEYS, places, symbol
+from server.console.look import Look, Prompt, View
 from server.controls import Controls
-from server.stats import AgentView, ClientView, Event, Snapshot
+from server.stats import AgentView, ClientView, DialView, Event, Snapshot
 
 Make = Callable[..., Snapshot]
 SIZES = [(80, 24), (120, 40), (200, 60)]
 LEAVE = "\x1b[?25h\x1b[?1049l"  # cursor shown, then the normal screen
 
 
-def as_lines(snapshot: Snapshot, width: int, height: int, *, help_open: bool = False) -> list[str]:
+def as_lines(
+    snapshot: Snapshot,
+    width: int,
+    height: int,
+    look: Look = Look(),  # noqa: B008
+) -> list[str]:
     """Render as plain text, and check that it fills the size and no more."""
-    screen = render(snapshot, width=width, height=height, help_open=help_open)
+    screen = render(snapshot, look, width=width, height=height)
     console = Console(file=io.StringIO(), width=width, height=height, color_system=None)
     with console.capture() as capture:
         console.print(screen, end="", crop=False, no_wrap=True)
@@ -43,9 +50,14 @@ def as_lines(snapshot: Snapshot, width: int, height: int, *, help_open: bool = F
     return lines
 
 
-def as_text(snapshot: Snapshot, width: int, height: int, *, help_open: bool = False) -> str:
+def as_text(
+    snapshot: Snapshot,
+    width: int,
+    height: int,
+    look: Look = Look(),  # noqa: B008
+) -> str:
     """Render as plain text with single spaces."""
-    return " ".join("\n".join(as_lines(snapshot, width, height, help_open=help_open)).split())
+    return " ".join("\n".join(as_lines(snapshot, width, height, look)).split())
 
 
 @pytest.mark.parametrize(("width", "height"), SIZES)
@@ -59,7 +71,7 @@ def test_every_important_figure_is_visible(make_snapshot: Make, width: int, heig
         *("epsilon 0.42 override", "expert 0.11 natural", "greedy off"),
         *("batch 3.4 frames", "0.8", "2.1", "3.2 s", "412"),
         *("12%", "123,456 of 1,000,000", "last -15.0", "-18.3", "best -17.9", "episodes 42"),
-        *("ale-1 pong 501 21 -3.0 -16.0 47% 12% now", "ale-2 pong 501 21 -3.0 –"),
+        *("ale-1 pong 501 21 -3.0", "47/12 0.7 now score 3", "ale-2 pong 501 21 -3.0"),
         *("listening", "a client is slow", "a frame was refused", "█"),
     ):
         assert part in text
@@ -68,18 +80,27 @@ def test_every_important_figure_is_visible(make_snapshot: Make, width: int, heig
 
 
 @pytest.mark.parametrize(("width", "height"), SIZES)
-def test_the_footer_shows_every_key(make_snapshot: Make, width: int, height: int) -> None:
-    footer = as_lines(make_snapshot(), width, height)[-1]
-    for hotkey in HOTKEYS:
-        assert hotkey.label.split()[0] in footer
-        assert hotkey.key in footer.replace("/", " ").split()
+def test_the_footer_shows_whole_places_of_the_table(
+    make_snapshot: Make, width: int, height: int
+) -> None:
+    known = {f"{keys} {kind}" for keys, kind, _ in places()}
+    for view in View:
+        footer = as_lines(make_snapshot(), width, height, Look(view))[-1]
+        shown = [" ".join(piece.split()) for piece in footer.split("  ") if piece.strip()]
+        assert set(shown) <= known
+        assert shown[-1] == "? help" and "q quit" in shown and "1-6 view" in shown
+    assert "Enter edit" in shown  # in the settings, where it works
 
 
 @pytest.mark.parametrize(("width", "height"), SIZES)
 def test_the_help_shows_every_sentence(make_snapshot: Make, width: int, height: int) -> None:
-    text = as_text(make_snapshot(), width, height, help_open=True)
-    for hotkey in HOTKEYS:
-        assert f"{hotkey.key} {hotkey.label} {hotkey.about}" in text
+    text = as_text(make_snapshot(), width, height, Look(help_open=True))
+    for keys, kind, hotkeys in places():
+        if height > len(HOTKEYS):
+            for hotkey in hotkeys:
+                assert f"{symbol(hotkey.key)} {hotkey.label} {hotkey.about}" in text
+        else:  # keys of one kind share a place, and have no sentences
+            assert f"{keys} {kind}" in text
 
 
 @pytest.mark.parametrize(("width", "height"), SIZES)
@@ -161,7 +182,7 @@ def test_a_strangers_text_cannot_control_the_terminal(
 ) -> None:
     odd = replace(client, name="\x1b[2J\n", game="\x9b31m", info={"\r": "\x07"})
     as_lines(make_snapshot(clients=(odd,), events=(Event(0.0, "?", "\x1b]0;\x07"),)), 200, 60)
-    screen = render(make_snapshot(clients=(odd,)), width=200, height=60)
+    screen = render(make_snapshot(clients=(odd,)), Look(), width=200, height=60)
     assert all(segment.text.isprintable() for line in screen.lines for segment in line)
 
 
@@ -207,20 +228,97 @@ SNAPSHOTS = st.builds(
     ),
     last_save_s=maybe,
     connect_hints=st.lists(texts, max_size=3).map(tuple),
+    dials=st.lists(st.from_type(DialView), max_size=20).map(tuple),
+)
+
+LOOKS = st.builds(
+    Look,
+    row=st.integers(0, 300),
+    sort=st.integers(0, 20),
+    cleared_s=numbers,
+    prompt=st.none() | st.builds(Prompt, question=texts, text=texts),
 )
 
 
 @settings(max_examples=80, deadline=None)
-@given(SNAPSHOTS, st.integers(40, 230), st.integers(10, 70), st.booleans())
+@given(SNAPSHOTS, st.integers(40, 230), st.integers(10, 70), LOOKS)
 def test_any_snapshot_renders_at_any_size(
-    snapshot: Snapshot, width: int, height: int, help_open: bool
+    snapshot: Snapshot, width: int, height: int, look: Look
 ) -> None:
-    as_lines(snapshot, width, height, help_open=help_open)
+    as_lines(snapshot, width, height, look)
 
 
 @pytest.mark.parametrize(("width", "height"), [(1, 1), (20, 5), (39, 9), (500, 200)])
 def test_extreme_sizes(make_snapshot: Make, width: int, height: int) -> None:
-    as_lines(make_snapshot(), width, height, help_open=True)
+    as_lines(make_snapshot(), width, height, Look(help_open=True))
+
+
+@pytest.mark.parametrize(("width", "height"), SIZES)
+def test_every_view_says_what_it_is_about(make_snapshot: Make, width: int, height: int) -> None:
+    dial = DialView("epsilon", "0.5", "0.5", "0.9", "its schedule", "share", "0 to 1", "Random.")
+    snapshot = replace(demo.snapshot(clients=3), dials=(dial, replace(dial, name="n_step")))
+    words = {
+        View.OVERVIEW: ("throughput", "returns", "clients 3", "events"),
+        View.CLIENTS: ("clients 3", "ale-1", "ale-3", "score 12"),
+        View.LEARNING: ("mean return", "12.8", "-20.0", "84 min ago", "now", "Q range"),
+        View.LATENCY: ("p99 ms", "frames/s", "84 min ago", "weights version"),
+        View.EVENTS: ("events 7", "listening on", "saved runs"),
+        View.SETTINGS: (
+            "▶ epsilon",
+            "n_step",
+            "Random.",
+            "takes 0 to 1 natural: 0.9, its schedule",
+        ),
+    }
+    for view, parts in words.items():
+        text = as_text(snapshot, width, height, Look(view))
+        for part in parts:
+            assert part in text, f"{part} is not in the view {view.value}"
+
+
+def test_clients_are_sorted_and_scrolled(make_snapshot: Make, client: ClientView) -> None:
+    clients = tuple(
+        replace(client, name=f"c{number:02}", frames_per_s=float(number)) for number in range(40)
+    )
+    snapshot = make_snapshot(clients=clients)
+    order = [order.title for order in roster.ORDERS].index("frames/s")
+    fastest = as_lines(snapshot, 80, 24, Look(View.CLIENTS, sort=order))
+    assert "c39" in fastest[4] and "c38" in fastest[5]
+    slowest = as_lines(snapshot, 80, 24, Look(View.CLIENTS, sort=order, reverse=True))
+    assert "c00" in slowest[4]
+    later = as_lines(snapshot, 80, 24, Look(View.CLIENTS, row=5))
+    assert "c05" in later[4] and "6 to 23 of 40" in later[2]
+    end = as_lines(snapshot, 80, 24, Look(View.CLIENTS, row=39))
+    assert "c39" in end[-3] and "23 to 40 of 40" in end[2]
+
+
+def test_events_are_scrolled_and_cleared(make_snapshot: Make) -> None:
+    events = tuple(Event(float(number), "info", f"event {number}.") for number in range(100))
+    snapshot = make_snapshot(events=events)
+    assert "event 99." in as_text(snapshot, 80, 24, Look(View.EVENTS))
+    scrolled = as_text(snapshot, 80, 24, Look(View.EVENTS, row=50))
+    assert "event 49." in scrolled and "event 50." not in scrolled and "50 newer below" in scrolled
+    for view in (View.EVENTS, View.OVERVIEW):
+        cleared = as_text(snapshot, 80, 24, Look(view, cleared_s=98.5))
+        assert "event 99." in cleared and "event 98." not in cleared
+
+
+def test_a_question_stands_in_the_last_line(make_snapshot: Make) -> None:
+    look = Look(prompt=Prompt("n_step (1 to 64 frames):", "n_step", "5"))
+    assert as_lines(make_snapshot(), 80, 24, look)[-1].strip() == "n_step (1 to 64 frames): 5▏"
+
+
+def test_no_color_is_respected(make_snapshot: Make) -> None:
+    screen = render(make_snapshot(), Look(), width=80, height=24)
+
+    def codes(**environment: str) -> set[str]:
+        console = Console(
+            file=io.StringIO(), force_terminal=True, color_system="256", _environ=environment
+        )
+        return set(re.findall(r"\x1b\[([0-9;]*)m", drawn(console, screen)))
+
+    assert any("38;5" in code for code in codes())
+    assert not any("38;5" in code for code in codes(NO_COLOR="1"))
 
 
 def test_the_picture_is_an_svg(make_snapshot: Make, tmp_path: Path) -> None:
@@ -272,8 +370,8 @@ def test_the_screen_is_drawn_in_one_write_and_left_clean(make_snapshot: Make) ->
     stream.wait_for("? help")
     dashboard.update(make_snapshot(run="run-2"))
     stream.wait_for("run-2")
-    dashboard.toggle_help()
-    stream.wait_for(HOTKEYS[0].about)
+    dashboard.turn(Look(help_open=True))
+    stream.wait_for("down, natural, up")
     dashboard.stop()
     dashboard.stop()
     assert stream.getvalue().startswith("\x1b[?1049h")
@@ -305,7 +403,7 @@ def test_a_drawing_error_is_kept_until_the_stop(
     dashboard.update(make_snapshot())
     stream.wait_for(LEAVE)
     dashboard.update(make_snapshot())
-    dashboard.toggle_help()
+    dashboard.turn(Look(help_open=True))
     dashboard.stop()
     expected = f"{LEAVE}The dashboard stopped: ValueError: no such colour\n"
     assert stream.getvalue().endswith(expected)
@@ -348,6 +446,6 @@ def read_until(fd: int, wanted: bytes) -> None:
 
 def test_not_a_number_is_marked(make_snapshot: Make, agent: AgentView) -> None:
     broken = replace(agent, loss=math.nan)
-    screen = render(make_snapshot(agents=(broken,)), width=80, height=24)
+    screen = render(make_snapshot(agents=(broken,)), Look(), width=80, height=24)
     found = [segment for line in screen.lines for segment in line if segment.text == " nan"]
     assert found and found[0].style is not None and found[0].style.bold

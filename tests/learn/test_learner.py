@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from server.controls import Controls
 from server.learn.learner import Learner, Rules
 from server.learn.network import Shape
 from server.learn.replay import Frames, Layout, Replay, Transitions
@@ -161,6 +162,18 @@ def test_the_learning_rate_follows_its_schedule() -> None:
     assert rates[:5] == pytest.approx([0.25, 0.5, 0.75, 1.0, 1.0])
     assert rates[9] == pytest.approx(0.6)
     assert rates[14:] == pytest.approx([0.2, 0.2])
+
+
+def test_live_settings_take_effect_with_the_next_sample_and_go_back_to_natural() -> None:
+    learner = make(n_step=2, learning_rate=1e-3, warmup_steps=10)
+    learner.steer(Controls(n_step=5, steps_per_sample=7, learning_rate=0.25))
+    assert (learner.rules.n_step, learner.learning_rate) == (5, 0.25)
+    assert learner.natural_learning_rate == pytest.approx(1e-4)
+    assert learner.train()
+    assert (learner.report.steps, learner.report.samples) == (7, 1)
+    learner.steer(Controls())
+    assert (learner.rules.n_step, learner.rules.steps_per_sample) == (2, 4)
+    assert learner.learning_rate == learner.natural_learning_rate == pytest.approx(8e-4)
 
 
 def test_one_sample_feeds_several_steps_and_each_is_counted_once() -> None:

@@ -226,6 +226,37 @@ def test_a_file_is_found_again_as_it_was(tmp_path: Path) -> None:
     assert check_all(again, 3, 0.9) == 99
 
 
+def test_an_emptied_replay_forgets_what_was_and_stays_empty_in_its_file(tmp_path: Path) -> None:
+    path = tmp_path / "replay.bin"
+    writer, client = Writer(Replay.in_file(path, LAYOUT)), Client()
+    for _ in range(100):
+        writer.append([(client, 1.0, 0)])
+    writer.replay.flush()
+    assert (writer.replay.size, writer.replay.head, writer.replay.oldest) == (0, 100, 100)
+    assert UniformSampler(writer.replay, 0).sample(8, n_step=1, gamma=1.0) is None
+    for _ in range(10):
+        writer.append([(client, 1.0, 0)])  # the same episode goes on
+    again = Writer(Replay.in_file(path, LAYOUT))
+    again.reference = writer.reference
+    assert check_all(again, 3, 0.9) == 9
+    sample = UniformSampler(again.replay, 0).sample(500, n_step=3, gamma=1.0)
+    assert sample is not None and sample.index.min() == 100
+    for _ in range(MIN_CAPACITY + 50):
+        again.append([(client, 1.0, 0)])
+    assert again.replay.size == MIN_CAPACITY - GUARD  # the ring goes on as ever
+    check_all(again, 3, 0.9)
+
+
+def test_a_floor_that_outlived_its_head_is_lowered(tmp_path: Path) -> None:
+    path = tmp_path / "replay.bin"
+    replay = Replay.in_file(path, LAYOUT)
+    data = path.read_bytes()
+    path.write_bytes(data[:72] + (50).to_bytes(8, "little") + data[80:])
+    again = Replay.in_file(path, LAYOUT)
+    assert (again.oldest, again.size) == (0, 0) == (replay.oldest, replay.size)
+    again.check_valid()
+
+
 def test_a_million_ram_frames_take_at_most_200_mb(tmp_path: Path) -> None:
     layout = Layout(1_000_000, "uint8", 128, 1, 0)
     Replay.in_file(tmp_path / "replay.bin", layout)
@@ -336,6 +367,8 @@ def test_a_reader_beside_a_writer_never_sees_a_torn_or_foreign_transition(
                 )
             )
             last = list(range(first, first + clients))
+            if turn % 300 == 299:
+                replay.flush()  # at any moment, too
         done.set()
 
     def read() -> None:

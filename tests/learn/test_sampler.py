@@ -109,13 +109,20 @@ def test_errors_that_are_not_finite_or_too_late_change_nothing() -> None:
 
 
 @settings(max_examples=25, deadline=None)
-@given(st.lists(st.integers(1, 1500), min_size=1, max_size=12), st.integers(2, 90))
-def test_the_tree_follows_the_writer_round_and_round(turns: list[int], episode: int) -> None:
+@given(
+    st.lists(st.tuples(st.integers(1, 1500), st.booleans()), min_size=1, max_size=12),
+    st.integers(2, 90),
+)
+def test_the_tree_follows_the_writer_round_and_round(
+    turns: list[tuple[int, bool]], episode: int
+) -> None:
     replay = Replay.in_memory(LAYOUT)
     sampler = prioritised(replay)
     rng = np.random.default_rng(0)
-    for frames in turns:
+    for frames, emptied in turns:
         play(replay, frames, episode)
+        if emptied:
+            replay.flush()
         sample = sampler.sample(64, n_step=3, gamma=0.9)
         sampler.check_valid()
         if sample is None:

@@ -190,7 +190,13 @@ def test_schedules_follow_the_frames_and_overrides_win(agent: Agent) -> None:
     assert (agent.view().epsilon, agent.view().epsilon_natural) == (0.25, False)
     agent.set_controls(Controls(training=False, greedy=True))
     assert agent.mix() == Mix()
-    assert agent.natural_mix().epsilon == 0.95
+    assert agent.naturals()["epsilon"] == 0.95
+    agent.set_controls(Controls(training=False, expert=True))
+    assert agent.mix() == Mix(expert_ratio=1.0)
+    assert not agent.view().expert_natural
+    agent.set_controls(Controls(training=False, exploring=False, epsilon=0.25))
+    assert agent.mix() == Mix(0.0, 0.0, pytest.approx(0.4))
+    assert not agent.view().epsilon_natural
 
 
 def test_steps_are_counted_once_and_weights_are_as_old_as_their_copy(agent: Agent) -> None:

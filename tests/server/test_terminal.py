@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -10,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from live import PATIENCE_S, ROOT
+from live import PATIENCE_S, ROOT, Server, Steady
 
 pytestmark = pytest.mark.skipif(shutil.which("tmux") is None, reason="tmux is not installed")
 
@@ -46,6 +48,12 @@ class Terminal:
     def resize(self, width: int, height: int) -> None:
         self._tmux("resize-window", "-x", str(width), "-y", str(height))
 
+    def is_clean(self) -> None:
+        """Wait for a shell that echoes what is typed, below nothing of ours."""
+        self.type("stty -a | grep -c ' echo '; echo $((40 + 2))")
+        self.press("Enter")
+        self.wait_for("\n1\n42")
+
     def end(self) -> None:
         subprocess.run(
             ["tmux", "-S", str(self._socket), "kill-server"], capture_output=True, check=False
@@ -76,12 +84,33 @@ def test_the_dashboard_lives_in_a_real_terminal(terminal: Terminal, tmp_path: Pa
     terminal.wait_for("training off → on")
     terminal.type("o")
     terminal.wait_for("epsilon natural →")
+    terminal.type("z")
+    terminal.wait_for("→ natural (undone)")
     terminal.type("?")
-    terminal.wait_for("Give epsilon back to its schedule.")
+    terminal.wait_for("u/i/o", "epsilon down, natural, up")
     terminal.type("?")
     terminal.type("s")
     terminal.wait_for("saved")
-    terminal.press("Up")  # an arrow is three bytes and no command
+    terminal.press("Up")  # an arrow is three bytes, and no command here
+    terminal.type("6")
+    terminal.press("Down")
+    terminal.wait_for("▶ greedy")
+    for _ in range(3):
+        terminal.press("Down")
+    terminal.press("Enter")
+    terminal.type("1.5")
+    terminal.press("Enter")
+    terminal.type("5")
+    terminal.wait_for("epsilon = 1.5 is out of range: 0 to 1 share")
+    terminal.type("D")
+    terminal.wait_for("Forget every frame in the replay? (y/n)")
+    terminal.type("n")
+    terminal.type("D")
+    terminal.type("y")
+    shown = terminal.wait_for("frames forgotten")
+    assert shown.count("replay emptied") == 1
+    terminal.press("Escape")
+    terminal.wait_for("throughput")
     terminal.resize(80, 24)
     shown = terminal.wait_for("Coinop", "-v1-1", "quit")
     assert len(shown.splitlines()) <= 24
@@ -100,6 +129,75 @@ def test_ctrl_c_and_an_empty_server(terminal: Terminal, tmp_path: Path) -> None:
     terminal.wait_for("python -m client_py --ale pong --server 127.0.0.1:")
     terminal.press("C-c")
     terminal.wait_for("code=0")
-    terminal.type("stty -a | grep -c ' echo '")
+    terminal.is_clean()
+
+
+def test_suspended_resumed_and_ended_by_a_signal(terminal: Terminal, tmp_path: Path) -> None:
+    terminal.type(command(tmp_path))
     terminal.press("Enter")
-    terminal.wait_for("\n1")
+    terminal.wait_for("? help")
+    terminal.press("C-z")
+    terminal.wait_for("Stopped", "ready>")
+    assert "? help" not in terminal.screen()
+    terminal.is_clean()
+    terminal.type("fg")
+    terminal.press("Enter")
+    terminal.wait_for("? help", "Connect an emulator")
+    terminal.type("6")
+    terminal.wait_for("▶ training")  # keys work again
+    pid = (tmp_path / "runs" / "default" / "lock").read_text()
+    os.kill(int(pid), signal.SIGTERM)
+    shown = terminal.wait_for("saved in")
+    assert "? help" not in shown
+    terminal.press("Enter")
+    terminal.is_clean()
+
+
+def test_attached_terminals_see_and_steer_the_same_server(
+    terminal: Terminal, tmp_path: Path
+) -> None:
+    runs = tmp_path / "runs"
+    server = Server(runs)
+    second = Terminal(tmp_path / "tmux2")
+    try:
+        assert server.port
+        player = Steady(server.port)
+        for end in (terminal, second):
+            end.type(
+                f"cd {ROOT} && {sys.executable} main.py attach --runs-dir {runs}; echo code=$?"
+            )
+            end.press("Enter")
+            end.wait_for("Coinop", "test", "? help")
+        second.type("5")
+        terminal.type("u")
+        second.wait_for("epsilon natural → 0.9")
+        terminal.type("6")
+        terminal.wait_for("▶ training", "chosen")
+        second.type("q")
+        second.wait_for("left; the server goes on", "code=0")
+        second.is_clean()
+        player.finish()
+        assert server.stop() == 0
+        terminal.wait_for("the server has ended", "code=0")
+        terminal.is_clean()
+    finally:
+        second.end()
+        server.kill()
+
+
+def test_an_error_in_the_server_gives_the_terminal_back(terminal: Terminal, tmp_path: Path) -> None:
+    script = tmp_path / "broken.py"
+    script.write_text(
+        "import sys\n"
+        f"sys.path.insert(0, {str(ROOT)!r})\n"
+        "import main\n"
+        "from server.app import App\n"
+        "async def fail(self):\n"
+        "    raise ArithmeticError('broken for the test')\n"
+        "App._mind_clocks = fail\n"
+        "sys.exit(main.main())\n"
+    )
+    terminal.type(command(tmp_path).replace("main.py", str(script)))
+    terminal.press("Enter")
+    terminal.wait_for("a task of the server died", "code=1")
+    terminal.is_clean()

@@ -28,6 +28,10 @@ class CountingLearner:
         self.empty = False
         self.calls = 0
         self.threads: set[int] = set()
+        self.steered: list[Controls] = []
+
+    def steer(self, controls: Controls) -> None:
+        self.steered.append(controls)
 
     def train(self, between_steps: Callable[[], None]) -> bool:
         self.calls += 1
@@ -139,6 +143,40 @@ def test_the_replay_ratio_bounds_it_exactly(stages: Callable[..., Stage]) -> Non
     stage.feed(50)
     until(lambda: stage.learner.report.transitions >= 100 and rests(stage))
     assert stage.learner.report.transitions == 2 * 50 + BATCH
+
+
+def test_the_newest_live_settings_reach_the_learner(stages: Callable[..., Stage]) -> None:
+    stage = stages(min_replay=2, training=False)
+    until(lambda: stage.learner.steered == [Controls(training=False)])
+    chosen = Controls(n_step=5, learning_rate=0.1)
+    stage.trainer.set_controls(chosen)
+    until(lambda: stage.learner.steered[-1] is chosen)
+
+
+def test_a_new_limit_counts_from_now_on(stages: Callable[..., Stage]) -> None:
+    stage = stages(min_replay=20)
+    stage.feed(100)
+    until(lambda: stage.learner.report.transitions > 5000)
+    stage.trainer.set_controls(Controls(max_replay_ratio=2.0))
+    until(lambda: stage.trainer.state is TrainerState.LIMITED and rests(stage))
+    before = stage.learner.report.transitions
+    stage.feed(50)
+    until(lambda: stage.learner.report.transitions >= before + 2 * 50 and rests(stage))
+    assert stage.learner.report.transitions == before + 2 * 50
+    stage.trainer.set_controls(Controls(max_replay_ratio=0.0))
+    until(lambda: stage.learner.report.transitions > before + 2000)
+
+
+def test_an_emptied_replay_is_waited_for_again(stages: Callable[..., Stage]) -> None:
+    stage = stages(min_replay=20)
+    stage.feed(20)
+    until(lambda: stage.learner.report.steps > 3)
+    stage.replay.flush()
+    until(lambda: rests(stage))
+    assert stage.trainer.state is TrainerState.COLLECTING
+    steps = stage.learner.report.steps
+    stage.feed(20)
+    until(lambda: stage.learner.report.steps > steps)
 
 
 def test_it_rests_while_nobody_plays(stages: Callable[..., Stage]) -> None:

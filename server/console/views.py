@@ -1,0 +1,127 @@
+"""The views beside the overview: each fills the rows below the headline with one subject."""
+
+from __future__ import annotations
+
+from rich.segment import Segment
+
+from server.console import charts, grid, panels, roster, theme
+from server.console.figures import clean
+from server.console.grid import PADDING, Band, Cell, whole
+from server.console.line import Line
+from server.console.look import Look
+from server.console.overview import most_active, seen
+from server.console.table import Column, fitted
+from server.stats import DialView, Snapshot
+
+_FIGURES = 6  # rows of a panel
+_LEAST_CHARTS = 4  # rows for which charts are worth drawing
+
+
+def clients(snapshot: Snapshot, look: Look, width: int, height: int) -> list[Band]:
+    """List every client, sorted and scrolled as the person likes."""
+    rows = max(1, height - 1)
+    order = roster.ORDERS[look.sort % len(roster.ORDERS)]
+    ordered = roster.ordered(snapshot.clients, look.sort, reverse=look.reverse)
+    first = min(look.row, max(0, len(ordered) - (rows - 1)))
+    lines = roster.clients(ordered[first:], width - 2 - PADDING, rows, marked=order.title)
+    shown = len(lines) - 1
+    return [
+        whole(
+            Cell(f"clients {len(ordered)}", lines, _span(first, shown, len(ordered))), width, rows
+        )
+    ]
+
+
+def events(snapshot: Snapshot, look: Look, width: int, height: int) -> list[Band]:
+    """List what happened, newest first from the row that was scrolled to."""
+    rows = max(1, height - 1)
+    shown = seen(snapshot, look)
+    until = len(shown) - min(look.row, max(0, len(shown) - 1))
+    lines = panels.events(shown[:until], width - 2 - PADDING, rows)
+    note = f"{look.row} newer below" if look.row else ""
+    return [whole(Cell(f"events {len(shown)}", lines, note), width, rows)]
+
+
+def settings(snapshot: Snapshot, look: Look, width: int, height: int) -> list[Band]:
+    """List the live settings, one marked, and explain that one."""
+    dials = snapshot.dials
+    rows = max(1, height - 1)
+    if not dials:
+        return [whole(Cell("live settings", []), width, rows)]
+    marked = min(look.row, len(dials) - 1)
+    room = max(2, rows - 3)  # a rule and two lines for the marked one
+    table = fitted(_DIAL_COLUMNS, width - 4 - PADDING)
+    first = max(0, marked - (room - 2))
+    lines: list[Line] = [[Segment("  "), *table.header()]]
+    for number, dial in enumerate(dials[first : first + room - 1], start=first):
+        mark = Segment("▶ ", theme.COIN) if number == marked else Segment("  ")
+        lines.append([mark, *table.line(dial)])
+    note = _span(first, len(lines) - 1, len(dials))
+    return [
+        whole(Cell("live settings", lines, note), width, room),
+        whole(Cell(clean(dials[marked].name), _explained(dials[marked])), width, 2),
+    ]
+
+
+def learning(snapshot: Snapshot, look: Look, width: int, height: int) -> list[Band]:
+    """Show how learning goes, and how it went."""
+    agent = most_active(snapshot.agents)
+    if agent is None:
+        return charts.missing("learning", width, height)
+    widths = grid.widths(width, 1, 1)
+    cells = (
+        Cell("learning", panels.learning(agent, widths[0] - PADDING)),
+        Cell("throughput", panels.throughput(agent, widths[1] - PADDING)),
+    )
+    rows = _FIGURES if height > _FIGURES + _LEAST_CHARTS else 0
+    drawn = [Band(cells, widths, rows)] if rows else []
+    return [*drawn, *charts.bands(agent, charts.LEARNING, width, height - rows - bool(rows))]
+
+
+def latency(snapshot: Snapshot, look: Look, width: int, height: int) -> list[Band]:
+    """Show how fast frames are answered, and beside how much training."""
+    agent = most_active(snapshot.agents)
+    if agent is None:
+        return charts.missing("latency", width, height)
+    widths = grid.widths(width, 1, 1)
+    cells = (
+        Cell("latency", panels.latency(snapshot, agent, widths[0] - PADDING)),
+        Cell("throughput", panels.throughput(agent, widths[1] - PADDING)),
+    )
+    rows = min(_FIGURES, max(1, height - 1))
+    rest = height - rows - 1
+    drawn = charts.bands(agent, charts.LATENCY, width, rest) if rest >= _LEAST_CHARTS else []
+    return [Band(cells, widths, rows), *drawn]
+
+
+def _explained(dial: DialView) -> list[Line]:
+    return [
+        [Segment(clean(dial.about), theme.PLAIN)],
+        [
+            Segment("takes ", theme.QUIET),
+            Segment(clean(dial.allowed), theme.PLAIN),
+            Segment("  natural: ", theme.QUIET),
+            Segment(clean(f"{dial.natural}, {dial.source}"), theme.PLAIN),
+        ],
+    ]
+
+
+def _span(first: int, shown: int, size: int) -> str:
+    return f"{first + 1} to {first + shown} of {size}" if shown < size else ""
+
+
+_DIAL_COLUMNS: tuple[Column[DialView], ...] = (
+    Column("setting", 18, lambda dial: clean(dial.name), grow=8, right=False),
+    Column("value", 9, lambda dial: clean(dial.value), lambda _: theme.STRONG, grow=3),
+    Column("unit", 7, lambda dial: clean(dial.unit), lambda _: theme.QUIET, grow=11, right=False),
+    Column(
+        "chosen",
+        14,
+        lambda dial: clean(dial.chosen) or "natural",
+        lambda dial: theme.CAUTION if dial.chosen else theme.QUIET,
+        grow=16,
+        right=False,
+    ),
+    Column("natural", 9, lambda dial: clean(dial.natural), lambda _: theme.QUIET, from_width=64),
+    Column("about", 30, lambda dial: clean(dial.about), right=False, grow=60, from_width=110),
+)

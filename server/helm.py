@@ -1,0 +1,100 @@
+"""Does what people ask for, from whichever side they ask: keys, or the control socket."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Awaitable, Callable, Mapping
+
+from server.agent import Agent
+from server.controls import Command, Verb
+from server.dials import DialError
+from server.stats import EventLog
+from server.steering import VERBS, Steering
+
+
+class HelmError(RuntimeError):
+    """Something that was asked for and went wrong; the message says what."""
+
+
+ERRORS = (DialError, HelmError)
+
+
+class Helm:
+    """Changes live settings through the steering, and has the agents do the rest."""
+
+    def __init__(
+        self,
+        *,
+        agents: Mapping[str, Agent],
+        steering: Steering,
+        events: EventLog,
+        save: Callable[[], Awaitable[bool]],
+        stop: Callable[[str], None],
+    ) -> None:
+        self._agents = agents
+        self._steering = steering
+        self._events = events
+        self._save = save
+        self._stop = stop
+        # One row per verb that is no change of a live setting.
+        self._deeds: dict[Verb, Callable[[str], Awaitable[str]]] = {
+            Verb.STOP: self._end,
+            Verb.SAVE: self._write,
+            Verb.SYNC: self._sync,
+            Verb.TARGET: self._target,
+            Verb.FLUSH: self._flush,
+        }
+
+    async def obey(self, command: Command, who: str) -> str:
+        """Do it and say what came of it; what stands against it is raised, and an event too."""
+        try:
+            if command.verb in VERBS:
+                return self._steering.obey(command, who)
+            return await self._deeds[command.verb](who)
+        except ERRORS as error:
+            self._events.add(str(error), "warning")
+            raise
+
+    async def obey_key(self, command: Command) -> None:
+        """Do what a key asked for; the events tell the rest."""
+        with contextlib.suppress(*ERRORS):
+            await self.obey(command, "keys")
+
+    async def sync(self) -> None:
+        """Copy the trained weights of every agent into play."""
+        agents = list(self._agents.values())
+        unfit = [agent.name for agent in agents if not await agent.refresh_policy()]
+        if unfit:
+            raise HelmError(
+                f"weights of agent {', '.join(unfit)} are not finite: playing on with the old"
+            )
+
+    async def _end(self, who: str) -> str:
+        self._stop("asked by a key" if who == "keys" else f"asked by {who}")
+        return "stopping"
+
+    async def _write(self, who: str) -> str:
+        if not await self._save():
+            raise HelmError("the save failed; the events say why")
+        return "saved"
+
+    async def _sync(self, who: str) -> str:
+        await self.sync()
+        return self._told("weights in play are new")
+
+    async def _target(self, who: str) -> str:
+        for agent in list(self._agents.values()):
+            await agent.refresh_target()
+        return self._told("target network is new")
+
+    async def _flush(self, who: str) -> str:
+        frames = sum(agent.replay.size for agent in self._agents.values())
+        for agent in self._agents.values():
+            agent.replay.flush()
+        text = f"replay emptied: {frames:,} frames forgotten"
+        self._steering.note("replay", frames, 0, who, text)
+        return text
+
+    def _told(self, text: str) -> str:
+        self._events.add(text)
+        return text
