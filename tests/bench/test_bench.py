@@ -65,7 +65,7 @@ def test_a_short_benchmark_gives_all_its_figures(name: str, tmp_path: Path) -> N
     assert all(value > 0 for value in figures.values())
 
 
-def test_the_parts_of_the_hot_path_add_up(tmp_path: Path) -> None:
+def test_all_parts_of_the_hot_path_are_timed(tmp_path: Path) -> None:
     figures = run("hotpath", tmp_path / "figures.json", "--seconds", "0.02", "--batch-size", "32")
     ways = [f"forward_{way}_us" for way in ("numpy", "turned", "addmm", "torch")]
     check_defined(figures)
@@ -85,10 +85,6 @@ def test_the_parts_of_the_hot_path_add_up(tmp_path: Path) -> None:
         "step_us",
     }
     assert all(value > 0 for value in figures.values())
-    # The whole is more than its smallest parts.
-    for rows in (1, 16):
-        assert figures[f"flush_us_{rows}"] > figures[f"append_us_{rows}"] / 2 + figures["encode_us"]
-    assert figures["sample_us"] > figures["sample_one_step_us"]
 
 
 def test_stalls_are_measured_in_fresh_processes(tmp_path: Path) -> None:
