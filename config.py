@@ -105,8 +105,13 @@ class Run:
 class Replay:
     """The frames the agent learns from."""
 
-    replay_capacity: int = setting(
-        1_000_000, "Frames kept; the oldest are overwritten.", unit="frames", low=4096, high=2**30
+    replay_capacity: int | None = setting(
+        None,
+        "Frames kept, then the oldest go; unless given, a million or as many as 1 GB holds.",
+        unit="frames",
+        low=4096,
+        high=2**30,
+        kind=int,
     )
     min_replay: int = setting(
         2_000, "Frames collected before training starts.", unit="frames", low=2, high=2**30
@@ -208,6 +213,20 @@ class Network:
         unit="choices",
         low=0,
         high=256,
+    )
+    frame_stack: int = setting(
+        0,
+        "Frames the network sees at once, so that it sees motion; 0 means 4 of images, 1 of "
+        "anything else.",
+        unit="frames",
+        low=0,
+        high=64,
+    )
+    trunk: str = setting(
+        "auto",
+        "Convolutions that images pass: a small set, that of the Nature paper with three times the "
+        "work, or the one that suits the device (small on the CPU).",
+        choices=("auto", "small", "nature"),
     )
     device: str = setting("cpu", "Where the network trains.", choices=("cpu", "cuda", "mps"))
 
@@ -470,6 +489,7 @@ _SILENT_UNITS = (
 )  # no measure
 _SUFFIXES = {"k": 1_000, "M": 1_000_000, "G": 1_000_000_000}
 _CLIENT_SETTING = re.compile(r"(?P<name>[A-Za-z0-9][A-Za-z0-9._-]{0,63})=(?P<value>.{1,256})")
+_USUAL_CAPACITY = 1_000_000  # frames of a replay, unless somebody says otherwise
 _MOST_CLIENT_SETTINGS = 31  # a message holds 32, and preview_every is one
 _PREVIEW_BYTES = 1 << 16  # the longest message with a picture that our clients send
 
@@ -667,10 +687,11 @@ def _checked_one(f: dataclasses.Field[Any], kind: type, value: Any) -> Any:
 
 def _check_together(config: Config) -> None:
     """Refuse values that are each allowed but make no sense together."""
-    if config.replay.min_replay > config.replay.replay_capacity // 2:
+    capacity = config.replay.replay_capacity or _USUAL_CAPACITY
+    if config.replay.min_replay > capacity // 2:
         raise ConfigError(
             f"min_replay = {config.replay.min_replay} must be at most half of "
-            f"replay_capacity = {config.replay.replay_capacity}"
+            f"replay_capacity = {capacity}"
         )
     trainer = config.trainer
     if trainer.training_workers > 1 and trainer.trainer != "workers":
@@ -706,7 +727,8 @@ def _check_together(config: Config) -> None:
 def _add_argument(group: argparse._ArgumentGroup, f: dataclasses.Field[Any]) -> None:
     option = "--" + f.name.replace("_", "-")
     meta = f.metadata
-    unit = "" if meta["unit"] in _SILENT_UNITS else f" {meta['unit']}"
+    silent = meta["unit"] in _SILENT_UNITS or f.default is None
+    unit = "" if silent else f" {meta['unit']}"
     bounds = "" if meta["low"] is None else f"; {_allowed(f)}"
     about = f"{meta['about']} (default: {_shown(f.default) or 'none'}{unit}{bounds})"
     default: Any = f.default

@@ -15,7 +15,8 @@ def main() -> int:
         os.environ.setdefault(name, "1")
     import uvloop
 
-    from bench import figures, hold, hotpath, mame, memory, serve, stalls
+    from bench import figures, hold, hotpath, learn, mame, memory, serve, stalls
+    from bench import options as learner_options
     from server.emulators import LaunchError
 
     benches: dict[str, Any] = {
@@ -25,6 +26,8 @@ def main() -> int:
         "hotpath": hotpath,
         "stalls": stalls,
         "memory": memory,
+        "options": learner_options,
+        "learn": learn,
     }
     parser = argparse.ArgumentParser(
         prog="python -m bench",
@@ -36,8 +39,10 @@ def main() -> int:
         command = commands.add_parser(name, help=module.ABOUT, description=module.ABOUT)
         for option, default in module.OPTIONS.items():
             command.add_argument(option, default=default, **_OPTIONS[option])
-        command.add_argument("--json", type=Path, metavar="FILE", help="write the medians to FILE")
+        command.add_argument("--json", type=Path, metavar="FILE", help="write the figures to FILE")
     options = parser.parse_args()
+    if options.bench == "learn":
+        return learn.run(options)  # no rounds: each training is a long one
     rounds: list[figures.Round] = []
     for number in range(options.rounds):
         print(f"{options.bench}: round {number + 1} of {options.rounds} ...", file=sys.stderr)
@@ -83,6 +88,31 @@ _OPTIONS: dict[str, dict[str, Any]] = {
         "metavar": "N",
         "help": "how far emulators give way, 0 to 19 (default: the fleet's, %(default)s)",
     },
+    "--only": {"metavar": "NAMES", "help": "options to measure, by commas (default: all)"},
+    "--game": {"help": "an Atari game (default: %(default)s)"},
+    "--observation": {
+        "choices": ("features", "ram"),
+        "help": "how it is seen (default: %(default)s)",
+    },
+    "--who": {
+        "metavar": "NAMES",
+        "help": "ours, sb3 (documented settings) and sb3-eager (our exploration), by commas "
+        "(default: %(default)s)",
+    },
+    "--seeds": {"type": _positive, "help": "trainings of each (default: %(default)s)"},
+    "--minutes": {"type": float, "help": "wall time of each training (default: %(default)s)"},
+    "--every": {"type": float, "help": "s between exams (default: %(default)s)"},
+    "--episodes": {"type": _positive, "help": "episodes of an exam (default: %(default)s)"},
+    "--sticky": {
+        "type": float,
+        "help": "share of frames in which an exam repeats the last action (default: %(default)s)",
+    },
+    "--results": {
+        "type": Path,
+        "metavar": "DIR",
+        "help": "where trainings and exams are kept (default: runs/bench-GAME-OBSERVATION)",
+    },
+    "--svg": {"type": Path, "metavar": "FILE", "help": "picture (default: in the results)"},
     "--pin": {
         "action": argparse.BooleanOptionalAction,
         "help": "keep the server and a single client on a core each (default: no)",

@@ -36,7 +36,8 @@ class Stage:
         self.spaces = workload(values)
         self.shape = Shape(settings.network.hidden_sizes)
         self.rules = Rules(batch_size=batch_size)
-        self.replay = _full_replay(Layout.of(self.spaces, settings.replay.replay_capacity))
+        self.replay = Replay.in_memory(Layout.usual(self.spaces))
+        fill(self.replay, self.replay.layout.capacity)
         self.sampler = UniformSampler(self.replay, seed=1)
         self.learner = Learner(
             spaces=self.spaces,
@@ -119,21 +120,20 @@ class Stage:
         return wire.Hello("bench", "1", "bench", "bench", self.spaces)
 
 
-def _full_replay(layout: Layout) -> Replay:
-    """Fill a replay to the brim, so that a sample is gathered from all over its memory."""
-    replay = Replay.in_memory(layout)
-    rng = np.random.default_rng(1)
+def fill(replay: Replay, frames: int) -> None:
+    """Append frames of many clients in endless episodes, so that samples come from all over."""
+    layout, rng = replay.layout, np.random.default_rng(1)
     observation = rng.integers(0, 256, (_FILL, layout.values), np.uint8)
     choice = rng.integers(0, 6, (_FILL, layout.heads))
     continuous = np.zeros((_FILL, layout.controls), np.float32)
     nothing = [0] * _FILL
-    for head in range(0, layout.capacity, _FILL):
+    for _ in range(0, frames, _FILL):
+        head = replay.head
         previous = [max(-1, before) for before in range(head - _FILL, head)]
         rewards = rng.choice([-1.0, 0.0, 0.0, 1.0], _FILL).tolist()
         replay.append(
             Frames(observation, choice, continuous, rewards, nothing, nothing, 1, previous)
         )
-    return replay
 
 
 class _Desk:

@@ -139,6 +139,9 @@ class AleGame:
             score += self._ale.act(self._serve_code)
             self._ale.getRAM(self._ram_buffer)
             self._ram = self._ram_buffer.tobytes()
+            if self._view == "image":  # the ball that is in play now is part of what is seen
+                self._ale.getScreenGrayscale(self._screens[0])
+                self._screens[1] = self._screens[0]
         return score
 
     def _look(self) -> None:
@@ -150,7 +153,7 @@ class AleGame:
         if self._view == "ram":
             return self._ram
         if self._view == "image":
-            screen = self._screens.max(axis=0).astype(np.float32)
+            screen = np.maximum(*self._screens).astype(np.float32)
             small = self._shrink_rows @ screen @ self._shrink_columns
             pixels: bytes = (small + 0.5).astype(np.uint8).tobytes()
             return pixels

@@ -74,6 +74,7 @@ class Agent:
         self.batcher = Batcher(
             policy=policy,
             replay=replay,
+            frame_stack=shape.frame_stack,
             schedule=schedule_call,
             on_appended=self._on_appended,
             on_episode=self._on_episode,

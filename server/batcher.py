@@ -32,6 +32,7 @@ class Batcher:
         *,
         policy: Policy,
         replay: Replay,
+        frame_stack: int = 1,
         schedule: Callable[[Callable[[], None]], object],
         on_appended: Callable[[int], None],
         on_episode: Callable[[Session, float], None],
@@ -42,6 +43,7 @@ class Batcher:
         self.batches = 0
         self._policy = policy
         self._replay = replay
+        self._frame_stack = frame_stack
         self._schedule = schedule
         self._on_appended = on_appended
         self._on_episode = on_episode
@@ -90,7 +92,10 @@ class Batcher:
                 self._answer_one(*alone)
             return
         previous = list(map(self._follow, sessions, sequences, flags, executed))
-        decision = self._policy.act(observation, experts if any(experts) else None, self.mix)
+        seen = observation
+        if self._frame_stack > 1:
+            seen = self._replay.stacked(observation, previous, self._frame_stack)
+        decision = self._policy.act(seen, experts if any(experts) else None, self.mix)
         first = self._replay.append(
             Frames(
                 observation,
@@ -145,7 +150,10 @@ class Batcher:
             self._close(session, frame)
             return
         previous = self._follow(session, frame.sequence, frame.flags, frame.executed)
-        choice, continuous, source = self._policy.act_one(observation, frame.expert, self.mix)
+        seen = observation
+        if self._frame_stack > 1:
+            seen = self._replay.stacked(observation[None], [previous], self._frame_stack)[0]
+        choice, continuous, source = self._policy.act_one(seen, frame.expert, self.mix)
         index = self._replay.append_one(
             observation,
             choice,

@@ -42,7 +42,6 @@ class Evaluation:
         weights: Weights,
         frames: int,
         episodes: int = 0,
-        frame_stack: int = 1,
         on_episode: Callable[[Evaluation], None],
         on_end: Callable[[Evaluation, str], None],
     ) -> None:
@@ -59,7 +58,7 @@ class Evaluation:
         )
         self._policy.load(weights)
         self._dtype = np.dtype("<f4" if spaces.observation.dtype == "float32" else "u1")
-        self._stack: deque[npt.NDArray[Any]] = deque(maxlen=frame_stack)  # oldest first
+        self._stack: deque[npt.NDArray[Any]] = deque(maxlen=shape.frame_stack)  # oldest first
         self._connection: Connection | None = None
         self._sequence = -1
         self._reply = b""

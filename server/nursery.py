@@ -18,10 +18,10 @@ from server.dials import CLIENT, Value
 from server.learn import checkpoint as checkpoints
 from server.learn.checkpoint import Checkpoint, CheckpointError
 from server.learn.learner import Rules
-from server.learn.network import Shape, make_inference
+from server.learn.network import Shape, image_shape, make_inference
 from server.learn.policy import Coding, Policy
 from server.learn.recipe import Recipe, Sampling
-from server.learn.replay import Layout, Replay
+from server.learn.replay import USUAL_CAPACITY, Layout, Replay
 from server.learn.schedule import Linear
 from server.spaces import Spaces, from_plain
 from server.stats import EventLog
@@ -65,6 +65,9 @@ def naturals(config: Config) -> dict[str, Value]:
     return {**switches, **started, **{CLIENT + name: value for name, value in pushed.items()}}
 
 
+_IMAGE_STACK = 4  # frames: as in the literature
+
+
 def make_agent(
     config: Config,
     directory: Path,
@@ -79,8 +82,10 @@ def make_agent(
     on_fall: Callable[[str], None],
 ) -> tuple[Agent, float | None]:
     """Give the agent, and when it was last saved (seconds since the epoch) if it ever was."""
-    shape = _shape(config)
+    shape = _shape(config, spaces)
     replay = _open_replay(config, directory, spaces)
+    if config.replay.replay_capacity is None and replay.layout.capacity < USUAL_CAPACITY:
+        events.add(_short_memory(name, spaces, replay.layout))
     checkpoint, note = checkpoints.load(directory)
     if note:
         events.add(note, "warning")
@@ -146,15 +151,35 @@ def _resume(
 
 
 def _open_replay(config: Config, directory: Path, spaces: Spaces) -> Replay:
-    layout = Layout.of(spaces, config.replay.replay_capacity)
-    if config.replay.replay_storage == "memory":
+    settings = config.replay
+    layout = Layout.usual(spaces, 2 * settings.min_replay)
+    if settings.replay_capacity is not None:
+        layout = Layout.of(spaces, settings.replay_capacity)
+    if settings.replay_storage == "memory":
         return Replay.in_memory(layout)
     return Replay.in_file(directory / _REPLAY, layout)
 
 
-def _shape(config: Config) -> Shape:
+def _short_memory(name: str, spaces: Spaces, layout: Layout) -> str:
+    """Say why a replay is smaller than most, and what a larger one would take."""
+    usual = Layout.of(spaces, USUAL_CAPACITY)
+    return (
+        f"agent {name} remembers {layout.capacity:,} frames of {spaces.observation.describe()} "
+        f"({layout.size_bytes() / 1e9:.1f} GB); --replay-capacity {USUAL_CAPACITY} would take "
+        f"{usual.size_bytes() / 1e9:.1f} GB"
+    )
+
+
+def _shape(config: Config, spaces: Spaces) -> Shape:
+    """Give the network's shape; what is left to us depends on what the game shows."""
     settings = dataclasses.asdict(config.network)
-    del settings["device"]
+    device = settings.pop("device")
+    if not settings["frame_stack"]:
+        settings["frame_stack"] = _IMAGE_STACK if len(spaces.observation.shape) > 1 else 1
+    if image_shape(spaces.observation) is None:
+        settings["trunk"] = Shape().trunk  # there is none
+    elif settings["trunk"] == "auto":
+        settings["trunk"] = "small" if device == "cpu" else "nature"
     return Shape(**settings)
 
 
@@ -163,7 +188,7 @@ def recipe(config: Config, spaces: Spaces, sample_seed: int) -> Recipe:
     replay, rules = config.replay, dataclasses.asdict(config.learner)
     return Recipe(
         spaces=spaces,
-        shape=_shape(config),
+        shape=_shape(config, spaces),
         rules=Rules(steps_per_sample=config.trainer.training_steps_per_sample, **rules),
         sampling=Sampling(
             priorities=replay.sampling == "priority",
@@ -227,8 +252,10 @@ def _check_fits(checkpoint: Checkpoint, directory: Path, spaces: Spaces, shape: 
             f"{from_plain(plain_values['spaces']).describe()}, not for {spaces.describe()}; "
             "name another agent, or use --fresh"
         )
-    # A checkpoint of before there was a choice tells its hidden layers only.
-    found = plain_values.get("shape") or {"hidden_sizes": plain_values.get("hidden_sizes")}
+    # A checkpoint of before there was a choice tells its hidden layers only; what it does not
+    # tell was as it is by default.
+    told = plain_values.get("shape") or {"hidden_sizes": plain_values.get("hidden_sizes")}
+    found = {**Shape().to_plain(), **told}
     asked = shape.to_plain()
     different = [name for name, value in found.items() if asked[name] != value]
     if different:

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 import torch
+import torch.nn.functional as F  # noqa: N812 - torch's own convention
 from torch import Tensor, nn
 
 from server.spaces import Observation, Spaces
@@ -41,6 +42,8 @@ class Shape:
     value_low: float = -10.0  # worth of a categorical distribution's first atom
     value_high: float = 10.0  # and of its last
     bins: int = 0  # choices of a continuous control; 0: it is a number of its own
+    frame_stack: int = 1  # frames that are seen at once
+    trunk: str = "small"  # convolutions before the hidden layers, for images: a key of TRUNKS
 
     def to_plain(self) -> dict[str, Any]:
         """Give it as JSON has it."""
@@ -95,12 +98,12 @@ class HybridNetwork(nn.Module):
         self.branches = shape.branches(spaces)
         self.scale = UINT8_SCALE if spaces.observation.dtype == "uint8" else 1.0
         self.image = image_shape(spaces.observation)
-        self.convolutions = _convolutions(self.image) if self.image else None
-        size = spaces.observation.values
-        if self.convolutions is not None and self.image is not None:
-            height, width, channels = self.image
-            with torch.no_grad():
-                size = self.convolutions(torch.zeros(1, channels, height, width)).shape[1]
+        self.convolutions: nn.Sequential | None = None
+        size = spaces.observation.values * shape.frame_stack
+        if self.image is not None:
+            channels = self.image[2] * shape.frame_stack
+            self.convolutions = _convolutions(channels, TRUNKS[shape.trunk])
+            size = self.convolutions(self._channels(torch.zeros(1, size))).shape[1]
         linear = NoisyLinear if shape.noisy else nn.Linear
         layers: list[nn.Module] = []
         for hidden in shape.hidden_sizes:
@@ -118,10 +121,10 @@ class HybridNetwork(nn.Module):
         self.register_buffer("mix", _dueling_mix(self.branches), persistent=False)
 
     def forward(self, observation: Tensor) -> Outputs:
-        """Judge a batch of observations as they came over the wire: (batch, values)."""
+        """Judge a batch of observations as they came over the wire: (batch, stack * values)."""
         x = self.scaled(observation)
-        if self.convolutions is not None and self.image is not None:
-            x = self.convolutions(x.view(-1, *self.image).permute(0, 3, 1, 2))
+        if self.convolutions is not None:
+            x = self.convolutions(self._channels(x))
         out = self.heads(self.trunk(x))
         width = self.shape.width
         values = out[:, : self.raw * width] if self.controls else out
@@ -132,8 +135,26 @@ class HybridNetwork(nn.Module):
         return Outputs(self.worth(atoms), continuous, atoms)
 
     def scaled(self, observation: Tensor) -> Tensor:
-        """Give observations as the first layer takes them; what is scaled already stays."""
-        return observation * self.scale if observation.dtype is torch.uint8 else observation
+        """Give observations as the first layer takes them; what is scaled already stays.
+
+        Images stay bytes: their first layer scales its few weights instead.
+        """
+        if self.convolutions is not None or observation.dtype is not torch.uint8:
+            return observation
+        return observation * self.scale
+
+    def _channels(self, frames: Tensor) -> Tensor:
+        """Give stacks of images as convolutions take them: (batch, stack * channels, ...).
+
+        With the channels last in memory convolutions are a quarter faster on the CPU.
+        """
+        assert self.image is not None
+        height, width, channels = self.image
+        images = frames.view(-1, self.shape.frame_stack, height, width, channels)
+        images = images.permute(0, 1, 4, 2, 3).reshape(
+            -1, images.shape[1] * channels, height, width
+        )
+        return images.float().contiguous(memory_format=torch.channels_last)
 
     def worth(self, atoms: Tensor) -> Tensor:
         """Give the expected worth of what atoms describe."""
@@ -265,14 +286,29 @@ def image_shape(observation: Observation) -> tuple[int, int, int] | None:
     return height, width, observation.shape[2] if len(observation.shape) == 3 else 1
 
 
-def _convolutions(image: tuple[int, int, int]) -> nn.Sequential:
-    return nn.Sequential(
-        nn.Conv2d(image[2], 16, 8, stride=4),
-        nn.ReLU(),
-        nn.Conv2d(16, 32, 4, stride=2),
-        nn.ReLU(),
-        nn.Flatten(),
-    )
+# Each convolution's filters, size and stride. Small is that of Mnih et al. 2013, a third of the
+# work; nature is that of Mnih et al. 2015.
+TRUNKS = {
+    "small": ((16, 8, 4), (32, 4, 2)),
+    "nature": ((32, 8, 4), (64, 4, 2), (64, 3, 1)),
+}
+
+
+def _convolutions(channels: int, sizes: tuple[tuple[int, int, int], ...]) -> nn.Sequential:
+    layers: list[nn.Module] = []
+    kind: type[nn.Conv2d] = PixelConvolution
+    for filters, size, stride in sizes:
+        layers += [kind(channels, filters, size, stride=stride), nn.ReLU()]
+        channels, kind = filters, nn.Conv2d
+    return nn.Sequential(*layers, nn.Flatten())
+
+
+class PixelConvolution(nn.Conv2d):
+    """A convolution over bytes that scales its few weights instead of its many pixels."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Apply the layer to pixels from 0 to 255."""
+        return F.conv2d(x, self.weight * UINT8_SCALE, self.bias, self.stride)
 
 
 class Pass(NamedTuple):
@@ -296,7 +332,7 @@ class NumpyInference:
         self._scale = self._network.scale
         self._split = Split(spaces, shape)
         self._layers: list[Floats] = []  # (in + 1, out)
-        self._sizes = (spaces.observation.values, *shape.hidden_sizes)
+        self._sizes = (spaces.observation.values * shape.frame_stack, *shape.hidden_sizes)
         self._passes: dict[int, Pass] = {}  # by number of rows; 0: a lone observation
 
     def load(self, weights: Weights) -> None:

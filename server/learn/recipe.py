@@ -25,12 +25,12 @@ class Sampling:
     beta: float = 0.4
     beta_steps: int = 200_000
 
-    def make(self, replay: Replay) -> UniformSampler:
-        """Make the sampler over a replay."""
+    def make(self, replay: Replay, depth: int) -> UniformSampler:
+        """Make the sampler over a replay, of observations that are stacks of so many frames."""
         if not self.priorities:
-            return UniformSampler(replay, self.seed)
+            return UniformSampler(replay, self.seed, depth=depth)
         beta = Linear(self.beta, 1.0, self.beta_steps)
-        return PrioritySampler(replay, self.seed, alpha=self.alpha, beta=beta)
+        return PrioritySampler(replay, self.seed, alpha=self.alpha, beta=beta, depth=depth)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class Recipe:
             spaces=self.spaces,
             shape=self.shape,
             rules=self.rules,
-            sampler=self.sampling.make(replay),
+            sampler=self.sampling.make(replay, self.shape.frame_stack),
             device=self.device,
             seed=self.seed,
         )

@@ -9,6 +9,8 @@ The rules:
   younger than the head minus the capacity plus GUARD are whole (``oldest``).
 - To empty the replay, the writer moves the floor up to the head: frames below it are forgotten,
   though the ring still holds them. The floor lives beside the head and only grows.
+- A stack is a frame and those before it in its episode. Where there are none (the episode or the
+  ring begins), the oldest that is there stands in for them.
 """
 
 from __future__ import annotations
@@ -31,6 +33,8 @@ from server.spaces import Spaces
 
 GUARD = 1024  # frames
 MIN_CAPACITY = 4 * GUARD
+USUAL_CAPACITY = 1_000_000
+USUAL_BYTES = 10**9  # at most, unless somebody asks for more
 
 _MAGIC = b"COINOPRB"
 _FORMAT = 1
@@ -71,12 +75,12 @@ class Frames(NamedTuple):
 class Transitions(NamedTuple):
     """What a gradient step learns from; each row carries its own discount."""
 
-    observation: Array  # (batch, values)
+    observation: Array  # (batch, depth * values)
     choice: Array  # (batch, heads)
     continuous: Array  # (batch, controls)
     reward: Array  # (batch,) discounted sum over the steps taken
     discount: Array  # (batch,) of what follows; 0 after a terminal frame
-    next_observation: Array  # (batch, values)
+    next_observation: Array  # (batch, depth * values)
     source: Array  # (batch,)
 
 
@@ -100,6 +104,13 @@ class Layout:
             len(spaces.actions.heads),
             len(spaces.actions.continuous),
         )
+
+    @classmethod
+    def usual(cls, spaces: Spaces, least: int = MIN_CAPACITY) -> Layout:
+        """Give the layout of a million frames, or of as many as 1 GB holds."""
+        million = cls.of(spaces, USUAL_CAPACITY)
+        fitting = USUAL_CAPACITY * USUAL_BYTES // million.size_bytes() // 1000 * 1000
+        return cls.of(spaces, min(USUAL_CAPACITY, max(fitting, least, MIN_CAPACITY)))
 
     def columns(self) -> dict[str, tuple[str, tuple[int, ...]]]:
         """Give each column's dtype and shape."""
@@ -325,8 +336,39 @@ class Replay:
         linked: npt.NDArray[np.bool_] = self._next[index % self.layout.capacity] >= 0
         return linked
 
-    def gather(self, index: Ints, *, n_step: int, gamma: float) -> Transitions:
-        """Collect the transitions of up to n steps that start at these linked frames."""
+    def stack(self, index: Ints, depth: int) -> Ints:
+        """Give the indices of each frame and those before it, oldest first: (batch, depth)."""
+        capacity, oldest = self.layout.capacity, self.oldest
+        stack = np.empty((len(index), depth), np.int64)
+        stack[:, -1] = index
+        for column in range(depth - 1, 0, -1):
+            after = stack[:, column]
+            prev = self._prev.take(after % capacity)
+            # A predecessor was alive when its successor came, so it is less than a round older;
+            # it may be gone by now.
+            before = after - (after - prev) % capacity
+            stack[:, column - 1] = np.where((prev >= 0) & (before >= oldest), before, after)
+        return stack
+
+    def stacked(self, observation: Array, previous: Sequence[int], depth: int) -> Array:
+        """Put the frames before them on observations that are about to be appended.
+
+        They are the stacks that ``gather`` will give: (batch, depth * values), oldest first.
+        """
+        before = np.array(previous)
+        follows = before >= self.oldest
+        stack = self.stack(np.where(follows, before, 0), depth - 1)
+        frames = np.empty((len(observation), depth, self.layout.values), observation.dtype)
+        frames[:, :-1] = self._observation.take(stack % self.layout.capacity, axis=0)
+        frames[~follows] = observation[~follows, None]
+        frames[:, -1] = observation
+        return frames.reshape(len(observation), -1)
+
+    def gather(self, index: Ints, *, n_step: int, gamma: float, depth: int = 1) -> Transitions:
+        """Collect the transitions of up to n steps that start at these linked frames.
+
+        Their observations are stacks of so many frames.
+        """
         at = index % self.layout.capacity
         end = at
         returns = np.zeros(len(index), np.float32)
@@ -340,14 +382,21 @@ class Replay:
         # Nothing is linked after an episode's end, so a terminal frame can only be the last one.
         discount[(self._flags.take(end) & TERMINAL) != 0] = 0
         return Transitions(
-            self._observation.take(at, axis=0),
+            self._seen(index, depth),
             self._choice.take(at, axis=0),
             self._continuous.take(at, axis=0),
             returns,
             discount,
-            self._observation.take(end, axis=0),
+            self._seen(index + (end - at) % self.layout.capacity, depth),
             self._source.take(at),
         )
+
+    def _seen(self, index: Ints, depth: int) -> Array:
+        """Give the stacked observations of these frames: (batch, depth * values)."""
+        if depth == 1:
+            return self._observation.take(index % self.layout.capacity, axis=0)
+        slots = self.stack(index, depth) % self.layout.capacity
+        return self._observation.take(slots, axis=0).reshape(len(index), -1)
 
     # --- the inspector ----------------------------------------------------------------------
 

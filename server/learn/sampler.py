@@ -33,8 +33,9 @@ class Sample:
 class UniformSampler:
     """Gives every transition in the replay the same chance."""
 
-    def __init__(self, replay: Replay, seed: int) -> None:
+    def __init__(self, replay: Replay, seed: int, *, depth: int = 1) -> None:
         self._replay = replay
+        self._depth = depth  # frames in the stack that an observation is
         self._rng = np.random.default_rng(seed)
 
     def sample(self, count: int, *, n_step: int, gamma: float, step: int = 0) -> Sample | None:
@@ -47,9 +48,10 @@ class UniformSampler:
             if index is None:
                 return None
             weight = self._weigh(index, step)
-            transitions = self._replay.gather(index, n_step=n_step, gamma=gamma)
+            stack = self._replay.stack(index, self._depth)
+            transitions = self._replay.gather(index, n_step=n_step, gamma=gamma, depth=self._depth)
             # The writer may have lapped us in the meantime: then what we read may be torn.
-            if index.min() >= self._replay.oldest:
+            if stack.min() >= self._replay.oldest:
                 return Sample(index, transitions, weight)
         return None
 
@@ -91,8 +93,10 @@ class PrioritySampler(UniformSampler):
     priority so far; frames that end an episode, or may be overwritten, have none.
     """
 
-    def __init__(self, replay: Replay, seed: int, *, alpha: float, beta: Linear) -> None:
-        super().__init__(replay, seed)
+    def __init__(
+        self, replay: Replay, seed: int, *, alpha: float, beta: Linear, depth: int = 1
+    ) -> None:
+        super().__init__(replay, seed, depth=depth)
         self._alpha = alpha
         self._beta = beta
         self._tree = SumTree(replay.layout.capacity)

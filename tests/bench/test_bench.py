@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from bench import __main__ as command_line
+from bench import options
 from server import emulators
 from server.emulators import LaunchError, Program
 
@@ -85,6 +86,20 @@ def test_all_parts_of_the_hot_path_are_timed(tmp_path: Path) -> None:
         "step_us",
     }
     assert all(value > 0 for value in figures.values())
+
+
+def test_the_costs_of_options_are_ratios_to_the_plain_learner(tmp_path: Path) -> None:
+    load = ("--seconds", "0.3", "--clients", "2", "--batch-size", "16")
+    figures = run("options", tmp_path / "figures.json", *load, "--only", "priority")
+    assert set(figures) == {
+        "plain_steps_per_s",
+        "plain_fps",
+        "plain_steps_per_s_beside",
+        *(f"priority_{what}" for what in ("steps", "fps", "steps_beside")),
+    }
+    assert all(value > 0 for value in figures.values())
+    page = (ROOT / "docs" / "benchmarks.md").read_text()
+    assert all(f"| `{name}` |" in page for name in options.VARIANTS)
 
 
 def test_stalls_are_measured_in_fresh_processes(tmp_path: Path) -> None:

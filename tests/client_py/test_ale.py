@@ -130,6 +130,19 @@ def test_breakout_is_served_by_the_client() -> None:
     assert step.terminal and not step.truncated
 
 
+def test_an_image_shows_the_ball_that_was_just_served() -> None:
+    game = AleGame("breakout", observation="image")
+    game.reset(0)
+    lives = game._info["lives"]
+    while game._info["lives"] == lives:
+        step = game.step(Choice([0], []))
+    assert game._ram[101] != 0
+    screen = game._ale.getScreenGrayscale().astype(np.float64)
+    small = area_weights(210, 84).astype(np.float64) @ screen @ area_weights(160, 84).T
+    got = np.frombuffer(step.observation, np.uint8).reshape(84, 84)
+    assert np.abs(got - small).max() <= 0.6
+
+
 def test_a_long_episode_is_truncated(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ale_module, "MAX_EPISODE_FRAMES", 40)
     game = AleGame("pong", frame_skip=4)

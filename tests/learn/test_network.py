@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from server.learn.network import (
+    TRUNKS,
     HybridNetwork,
     NoisyLinear,
     NumpyInference,
@@ -46,9 +47,9 @@ CASES = {
 IMAGE = Spaces(Observation("uint8", (84, 84, 1)), Actions((Discrete("s", 3),), ()), ("r",))
 
 
-def observations(spaces: Spaces, count: int) -> np.ndarray:
+def observations(spaces: Spaces, count: int, stack: int = 1) -> np.ndarray:
     rng = np.random.default_rng(1)
-    shape = (count, spaces.observation.values)
+    shape = (count, stack * spaces.observation.values)
     if spaces.observation.dtype == "uint8":
         return rng.integers(0, 256, shape).astype(np.uint8)
     return rng.normal(size=shape).astype(np.float32)
@@ -90,6 +91,7 @@ SHAPES = {
     "categorical": Shape((32, 16), dueling=True, distribution="categorical", atoms=11),
     "layer norm": Shape((32, 16), layer_norm=True),
     "factored": Shape((32, 16), bins=7, dueling=True),
+    "stacked": Shape((32, 16), frame_stack=3),
 }
 
 
@@ -98,7 +100,7 @@ SHAPES = {
 def test_every_shape_plays_as_it_trains(name: str, shape: str) -> None:
     spaces = CASES[name]
     network, weights = trained(spaces, SHAPES[shape])
-    rows = observations(spaces, 6)
+    rows = observations(spaces, 6, SHAPES[shape].frame_stack)
     with torch.no_grad():
         expected = network(torch.from_numpy(rows))
     slow = TorchInference(spaces, SHAPES[shape], "cpu")
@@ -197,6 +199,43 @@ def test_the_faster_way_is_chosen_and_images_go_through_torch() -> None:
     with torch.no_grad():
         expected = network(torch.from_numpy(given)).values.numpy()
     np.testing.assert_allclose(play(given).values, expected, rtol=1e-4, atol=1e-5)
+
+
+COLOUR = Spaces(Observation("uint8", (40, 48, 3)), Actions((Discrete("s", 2),), ()), ("r",))
+
+
+@pytest.mark.parametrize("trunk", TRUNKS)
+@pytest.mark.parametrize("spaces", [IMAGE, COLOUR], ids=["grey", "colour"])
+def test_images_are_seen_by_both_trunks_as_stacked_channels(spaces: Spaces, trunk: str) -> None:
+    shape = Shape((32,), frame_stack=4, trunk=trunk)
+    network, weights = trained(spaces, shape)
+    rows = observations(spaces, 3, 4)
+    play = make_inference(spaces, shape, "cpu")
+    play.load(weights)
+    # The same by hand: each image turned to channels first, the four of them joined.
+    images = torch.from_numpy(rows).view(3, 4, *spaces.observation.shape).float()
+    channels = torch.cat([images[:, number].permute(0, 3, 1, 2) for number in range(4)], 1)
+    assert network.convolutions is not None
+    first, *rest = network.convolutions
+    assert first.in_channels == 4 * spaces.observation.shape[2]
+    assert (
+        len([m for m in network.convolutions if isinstance(m, torch.nn.Conv2d)])
+        == ({"small": 2, "nature": 3}[trunk])
+    )
+    with torch.no_grad():
+        x = torch.nn.functional.conv2d(channels / 255, first.weight, first.bias, stride=4)
+        for layer in rest:
+            x = layer(x)
+        expected = network.heads(network.trunk(x)).numpy()
+    np.testing.assert_allclose(play(rows).values, expected, rtol=1e-3, atol=1e-5)
+    np.testing.assert_allclose(play.one(rows[1]).values, expected[1], rtol=1e-3, atol=1e-5)
+
+
+def test_the_nature_trunk_has_the_papers_size() -> None:
+    network = HybridNetwork(IMAGE, Shape((512,), frame_stack=4, trunk="nature"))
+    assert network.trunk[0].in_features == 3136
+    # Mnih et al. 2015 with three actions: 3 convolutions, 512 units, one head.
+    assert sum(p.numel() for p in network.parameters()) == 1_685_667
 
 
 def test_one_tensor_holds_all_parameters_and_one_all_gradients() -> None:

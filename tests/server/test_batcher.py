@@ -34,9 +34,11 @@ class Stage:
 
     idle_players = 1  # connected clients that send nothing
 
-    def __init__(self) -> None:
-        flat, _ = flatten_parameters(HybridNetwork(SPACES, Shape((8,))))
-        policy = Policy(make_inference(SPACES, Shape((8,)), "cpu"), Coding(SPACES.actions), 1)
+    def __init__(self, frame_stack: int = 1) -> None:
+        shape = Shape((8,), frame_stack=frame_stack)
+        flat, _ = flatten_parameters(HybridNetwork(SPACES, shape))
+        self.inference = make_inference(SPACES, shape, "cpu")
+        policy = Policy(self.inference, Coding(SPACES.actions), 1)
         policy.load(Weights(7, 0, 0.0, flat.detach().numpy().copy()))
         self.replay = Replay.in_memory(Layout.of(SPACES, 4096))
         self.scheduled: list[Callable[[], None]] = []
@@ -47,6 +49,7 @@ class Stage:
         self.batcher = Batcher(
             policy=policy,
             replay=self.replay,
+            frame_stack=frame_stack,
             schedule=self.scheduled.append,
             on_appended=self.appended.append,
             on_episode=lambda session, value: self.episodes.append((session.id, value)),
@@ -250,3 +253,23 @@ def test_a_client_that_left_before_the_answer_hurts_nobody() -> None:
     stage.turn()
     assert (len(stage.replies["a"]), len(stage.replies["b"])) == (0, 1)
     assert stage.replay.head == 2
+
+
+def test_what_is_seen_is_a_stack_of_the_clients_own_episode() -> None:
+    stage = Stage(frame_stack=3)
+    sessions = {name: stage.session(name) for name in "ab"}
+    plays = {  # the sequence numbers that each frame's stack should hold; b starts over at 2
+        "a": [(0, START, (0, 0, 0)), (1, 0, (0, 0, 1)), (2, 0, (0, 1, 2)), (3, 0, (1, 2, 3))],
+        "b": [(0, START, (0, 0, 0)), (1, TERMINAL, (0, 0, 1)), (2, START, (2, 2, 2))],
+    }
+    for number in range(4):
+        for name, session in sessions.items():
+            for sequence, flags, _ in plays[name][number : number + 1]:
+                stage.batcher.add(session, frame(sequence, flags, value=ord(name)))
+        stage.turn()
+    for name, play in plays.items():
+        for (_, _, stack), reply in zip(play, stage.replies[name], strict=True):
+            seen = np.array([v for s in stack for v in (ord(name), s)], np.float32)
+            expected = stage.inference(seen[None])
+            assert reply.discrete == [int(expected.values[0].argmax())]
+            assert reply.continuous[0] == pytest.approx(5 + 5 * expected.continuous[0, 0], abs=1e-4)

@@ -1,0 +1,104 @@
+"""What an agent is made of where the settings leave it open."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import config
+from server.agent import Agent
+from server.controls import Controls
+from server.learn.checkpoint import CheckpointError
+from server.nursery import make_agent
+from server.spaces import Actions, Discrete, Observation, Spaces
+from server.stats import EventLog
+
+ACTIONS = Actions((Discrete("stick", 3),), ())
+VIEWS = {
+    "ram": Observation("uint8", (128,)),
+    "image": Observation("uint8", (84, 84, 1)),
+    "tiny": Observation("uint8", (8, 8)),
+}
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> Callable[..., tuple[Agent, list[str]]]:
+    def make(view: str, **settings: dict[str, Any]) -> tuple[Agent, list[str]]:
+        events = EventLog()
+        agent, _ = make_agent(
+            config.from_values({**settings, "trainer": {"training": False}}),
+            tmp_path,
+            view,
+            "game",
+            Spaces(VIEWS[view], ACTIONS, ("r",)),
+            controls=Controls(training=False),
+            events=events,
+            schedule_call=lambda call: None,
+            on_death=lambda name, error: None,
+        )
+        return agent, [event.text for event in events.newest(9)]
+
+    return make
+
+
+MEMORY = {"replay_storage": "memory"}
+
+
+@pytest.mark.parametrize(
+    ("view", "network", "stack", "trunk"),
+    [
+        ("ram", {}, 1, "small"),
+        ("ram", {"frame_stack": 3, "trunk": "nature"}, 3, "small"),
+        ("image", {}, 4, "small"),
+        ("image", {"frame_stack": 1, "trunk": "nature"}, 1, "nature"),
+        ("tiny", {}, 4, "small"),
+    ],
+)
+def test_stack_and_trunk_follow_from_what_the_game_shows(
+    made: Callable[..., tuple[Agent, list[str]]],
+    view: str,
+    network: dict[str, Any],
+    stack: int,
+    trunk: str,
+) -> None:
+    agent, _ = made(view, network=network, replay=MEMORY)
+    assert (agent._shape.frame_stack, agent._shape.trunk) == (stack, trunk)
+
+
+def test_a_replay_of_images_is_cut_to_a_gigabyte_and_says_so(
+    made: Callable[..., tuple[Agent, list[str]]],
+) -> None:
+    agent, events = made("image", replay=MEMORY)
+    assert 1e9 * 0.98 < agent.replay.layout.size_bytes() <= 1e9
+    assert agent.replay.layout.capacity == 141_000
+    assert events == [
+        "agent image remembers 141,000 frames of 84x84x1 uint8 (1.0 GB); "
+        "--replay-capacity 1000000 would take 7.1 GB"
+    ]
+
+
+def test_a_replay_of_vectors_is_a_million_and_what_was_asked_for_is_given(
+    made: Callable[..., tuple[Agent, list[str]]],
+) -> None:
+    agent, events = made("ram", replay=MEMORY)
+    assert (agent.replay.layout.capacity, events) == (1_000_000, [])
+    agent, events = made("image", replay={**MEMORY, "replay_capacity": 5000})
+    assert (agent.replay.layout.capacity, events) == (5000, [])
+    agent, _ = made("image", replay={**MEMORY, "min_replay": 90_000})
+    assert agent.replay.layout.capacity == 180_000
+
+
+def test_a_checkpoint_of_another_stack_or_trunk_is_refused(
+    made: Callable[..., tuple[Agent, list[str]]],
+) -> None:
+    agent, _ = made("image", replay=MEMORY)
+    asyncio.run(agent.save())
+    made("image", replay=MEMORY)
+    with pytest.raises(
+        CheckpointError, match=r"frame_stack = 4.*use --frame-stack 4 --trunk small"
+    ):
+        made("image", replay=MEMORY, network={"frame_stack": 2, "trunk": "nature"})
