@@ -39,6 +39,7 @@ def made(tmp_path: Path) -> Callable[..., tuple[Agent, list[str]]]:
             events=events,
             schedule_call=lambda call: None,
             on_death=lambda name, error: None,
+            on_fall=lambda text: None,
         )
         return agent, [event.text for event in events.newest(9)]
 
@@ -66,7 +67,7 @@ def test_stack_and_trunk_follow_from_what_the_game_shows(
     trunk: str,
 ) -> None:
     agent, _ = made(view, network=network, replay=MEMORY)
-    assert (agent._shape.frame_stack, agent._shape.trunk) == (stack, trunk)
+    assert (agent.shape.frame_stack, agent.shape.trunk) == (stack, trunk)
 
 
 def test_a_replay_of_images_is_cut_to_a_gigabyte_and_says_so(
