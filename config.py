@@ -335,6 +335,20 @@ class Trainer:
         low=0,
         high=1e6,
     )
+    hold_fps: float = setting(
+        0.0,
+        "Frames/s that training gives way to, as long as clients wait for the server; 0 for none.",
+        unit="frames/s",
+        low=0,
+        high=1e9,
+    )
+    hold_p99_ms: float = setting(
+        0.0,
+        "Delay of a frame in the server, 99th percentile, that training gives way to; 0 for none.",
+        unit="ms",
+        low=0,
+        high=1e6,
+    )
     switch_interval_s: float = setting(
         0.0005,
         "How soon a thread that holds Python's lock gives it up.",
@@ -436,6 +450,9 @@ class Console:
         unit="port",
         low=0,
         high=65535,
+    )
+    telemetry: bool = setting(
+        True, "Measure what the event loop waits for; it costs less than 1 %."
     )
     refresh_s: float = setting(
         0.25, "Time between redraws of the dashboard.", unit="s", low=0.05, high=60

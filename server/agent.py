@@ -15,6 +15,7 @@ from server.curves import Place
 from server.history import History
 from server.learn import checkpoint as checkpoints
 from server.learn.checkpoint import Checkpoint
+from server.learn.learner import Report
 from server.learn.network import Shape, Weights
 from server.learn.policy import Mix, Policy
 from server.learn.replay import Replay
@@ -25,6 +26,8 @@ from server.stats import RETURN_HISTORY, RETURN_WINDOW, AgentView, Histogram, Ra
 from server.train.trainer import Trainer, TrainerState
 
 _RATE_WINDOW_S = 5.0
+_STEP_S = 0.005  # of a step, before the first
+_LONGEST_PAUSE_S = 0.5  # after a step
 _MIX_FRAMES = 64  # between looks at the schedules
 
 
@@ -91,6 +94,10 @@ class Agent:
         self.evaluating: int | None = None  # episodes so far of an evaluation under way
         self._history = History()
         self._latency = Histogram()
+        self._training_share = 1.0
+        self._stepped = Report()  # when its share last changed
+        self._step_s = _STEP_S
+        self._spent_rates: dict[str, Rate] = {}
 
     @property
     def frames(self) -> int:
@@ -158,6 +165,18 @@ class Agent:
         self._refresh_mix()
         self.trainer.set_controls(controls)
 
+    def give_way(self, share: float) -> None:
+        """Let training use only that share of its time."""
+        if share == self._training_share:
+            return
+        self._training_share = share
+        self._stepped, before = self.trainer.report, self._stepped
+        steps = self._stepped.steps - before.steps
+        spent_s = self._stepped.spent.step_s() - before.spent.step_s()
+        if steps > 0 and spent_s > 0:
+            self._step_s = spent_s / steps
+        self.trainer.set_pause(min(_LONGEST_PAUSE_S, self._step_s * (1 / share - 1)))
+
     async def refresh_policy(self) -> bool:
         """Copy the trained weights into play; False if they were not fit for it."""
         weights = await asyncio.wrap_future(self.trainer.weights())
@@ -215,6 +234,9 @@ class Agent:
             "steps": Rate(_RATE_WINDOW_S, report.steps),
             "samples": Rate(_RATE_WINDOW_S, report.samples),
             "transitions": Rate(_RATE_WINDOW_S, report.transitions),
+        }
+        self._spent_rates = {
+            name: Rate(_RATE_WINDOW_S, seconds) for name, seconds in report.spent.by_part().items()
         }
         self.trainer.set_clients(False)
         self.trainer.start()
@@ -283,12 +305,21 @@ class Agent:
             history=self._history.series(),
             latency_counts=self._latency.counts,
             latency_sum_s=self._latency.sum_s,
+            weights_age_steps=max(0, report.steps - weights.step) if weights else 0,
+            time_shares=self._time_shares(report),
         )
 
     def note_history(self) -> None:
         """Keep the figures of this second for the graphs, and count its replies by latency."""
         self._latency.follow(self.batcher.latency_s)
         self._history.add(self.view())
+
+    def _time_shares(self, report: Report) -> dict[str, float]:
+        """Give how the learner's time was shared out of late."""
+        spent = report.spent.by_part()
+        rates = {name: rate.update(spent[name]) for name, rate in self._spent_rates.items()}
+        total = sum(rates.values())
+        return {name: rate / total if total else 0.0 for name, rate in rates.items()}
 
     def _on_episode(self, session: Session, episode_return: float) -> None:
         if self.controls.verbose:

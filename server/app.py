@@ -34,6 +34,7 @@ from server.examiner import Examiner
 from server.exporter import Exporter
 from server.fleet import Fleet, Launch
 from server.gate import Gate
+from server.governor import Governor
 from server.helm import Helm, HelmError
 from server.journal import Change, Journal
 from server.learn.checkpoint import CheckpointError
@@ -41,6 +42,7 @@ from server.learn.replay import ReplayError
 from server.lobby import Lobby, Refused
 from server.net.listener import Listener, ListenError, is_loopback
 from server.net.wire import Hello
+from server.probe import Probe
 from server.run import Run, RunError
 from server.spaces import Spaces
 from server.stats import EventLog, Score, Snapshot
@@ -55,6 +57,7 @@ _HISTORY_S = 1.0  # between points of the graphs
 _FLEET_S = 0.1  # between looks at the emulators
 _VIGIL_S = 0.1  # between looks at whether the loop should stay awake
 _EXAMS_S = 0.5  # between looks at evaluations
+_GOVERN_S = 0.25  # between looks at what is to be held
 _FORCED = 130  # exit code after a second Ctrl-C
 
 
@@ -129,6 +132,11 @@ class App:
         )
         self._exporter = Exporter(self.snapshot)
         self._gate = Gate(snapshot=self.snapshot, obey=self.helm.obey, errors=helm_module.ERRORS)
+        trainer = config.trainer
+        self._probe: Probe | None = None
+        self._governor: Governor | None = None
+        if trainer.hold_fps or trainer.hold_p99_ms:
+            self._governor = Governor(fps=trainer.hold_fps, p99_ms=trainer.hold_p99_ms)
         self.lobby = Lobby(
             find_agent=self._find_agent,
             token=token,
@@ -232,6 +240,12 @@ class App:
         self._every(_VIGIL_S, self._keep_vigil)
         self._every(_EXAMS_S, self._examiner.tend)
         self._every(config.run.curve_interval_s, self._draw_curves)
+        if config.console.telemetry or self._governor:
+            loop = asyncio.get_running_loop()
+            self._probe = Probe(loop.call_soon_threadsafe)
+            self._probe.start()
+        if self._governor:
+            self._every(_GOVERN_S, self._govern)
         self._tasks.append(asyncio.create_task(self._guarded(self._keep_saving())))
         self._tasks.append(asyncio.create_task(self._guarded(self._heartbeat())))
 
@@ -243,6 +257,8 @@ class App:
             for task in self._tasks:
                 task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._probe is not None:
+            await asyncio.to_thread(self._probe.stop)
         await self.listener.close("the server is shutting down")
         await asyncio.to_thread(self._fleet.stop)
         await self._examiner.finish()
@@ -313,6 +329,8 @@ class App:
             connect_hints=self._connect_hints(),
             stopping=self._stop.is_set(),
             dials=self.steering.views(),
+            contention=self._probe.view() if self._probe else None,
+            governed=self._governor.view() if self._governor else None,
         )
 
     def _connect_hints(self) -> tuple[str, ...]:
@@ -376,6 +394,10 @@ class App:
     async def _note_history(self) -> None:
         for agent in self.agents.values():
             agent.note_history()
+
+    async def _govern(self) -> None:
+        assert self._governor is not None and self._probe is not None
+        self._governor.tend(self.agents.values(), self._probe.lag_s)
 
     async def _tend_fleet(self) -> None:
         for text in self._fleet.tend(self.lobby.silences(time.monotonic())):

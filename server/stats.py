@@ -95,6 +95,27 @@ class Score:
 
 
 @dataclass(frozen=True, slots=True)
+class Contention:
+    """What the event loop has to wait for."""
+
+    lag_p50_ms: float
+    lag_p99_ms: float
+    lag_max_ms: float
+    gil_share: float  # of looks that found Python's lock taken
+    gil_wait_mean_ms: float
+    gil_wait_p99_ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class Governed:
+    """What is to be held, whether it is, and what that costs."""
+
+    goal: str  # in words
+    state: str  # in words (Hold)
+    training_share: float  # of the time that training takes at full speed
+
+
+@dataclass(frozen=True, slots=True)
 class AgentView:
     """One agent: what it collected, what it learned, how it plays."""
 
@@ -141,6 +162,8 @@ class AgentView:
     history: dict[str, tuple[float, ...]] = field(default_factory=dict)  # of some figures
     latency_counts: tuple[int, ...] = (0,) * 13  # replies by LATENCY_BUCKETS_S, and beyond
     latency_sum_s: float = 0.0  # of those replies
+    weights_age_steps: int = 0
+    time_shares: dict[str, float] = field(default_factory=dict)  # of the learner's time, by part
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,6 +196,8 @@ class Snapshot:
     connect_hints: tuple[str, ...]  # commands that connect an emulator
     stopping: bool = False
     dials: tuple[DialView, ...] = ()  # the live settings
+    contention: Contention | None = None  # None where nothing is measured
+    governed: Governed | None = None  # None where nothing is to be held
 
 
 LATENCY_BUCKETS_S = (
@@ -242,6 +267,13 @@ class Recent:
         fresh = min(self._count - count, self._size)
         places = np.arange(self._count - fresh, self._count) % self._size
         return np.frombuffer(self._values)[places], self._count
+
+    def values(self, newest: int | None = None) -> npt.NDArray[np.float64]:
+        """Give a copy of the values, or of the newest ones only, in no order."""
+        kept = min(self._count, self._size)
+        wanted = kept if newest is None else min(newest, kept)
+        at = (np.arange(self._count - wanted, self._count)) % self._size
+        return np.frombuffer(self._values)[at]
 
     def percentiles(self, *shares: float) -> tuple[float, ...] | None:
         """Give the values below which these shares (0 to 100) lie, or None before the first."""

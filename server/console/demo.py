@@ -6,7 +6,7 @@ import math
 import time
 
 from server.controls import Controls
-from server.stats import AgentView, ClientView, Event, Score, Snapshot
+from server.stats import AgentView, ClientView, Contention, Event, Governed, Score, Snapshot
 
 _HINTS = (
     "python -m client_py.atari --game pong",
@@ -33,6 +33,8 @@ def snapshot(elapsed_s: float = 5_025.0, *, clients: int = 4, agents: int = 1) -
         events=_events(time.time()),
         last_save_s=elapsed_s % 300,
         connect_hints=_HINTS,
+        contention=Contention(0.1, 1.2, 4.6, 0.21, 0.03, 0.4),
+        governed=Governed("8 ms p99", "holding", 0.85),
     )
 
 
@@ -70,7 +72,16 @@ def _agent(name: str, elapsed_s: float, pace: float) -> AgentView:
         latency_p50_ms=0.8,
         latency_p99_ms=2.1 + 0.2 * wave,
         weights_age_s=elapsed_s % 10,
+        weights_age_steps=int(81 * (elapsed_s % 10)) if training else 0,
         weights_version=int(elapsed_s / 10),
+        time_shares={
+            "sample": 0.06,
+            "forward": 0.53,
+            "backward": 0.36,
+            "optimise": 0.04,
+            "sync": 0.01,
+            "wait": 0.0,
+        },
         episodes=842,
         return_last=returns[-1],
         return_mean=sum(returns[-100:]) / 100,

@@ -13,6 +13,7 @@ from server.stats import AgentView, Event, Snapshot
 
 _THREE_PANELS_FROM = 72  # columns of the terminal, here and below
 _FOUR_PANELS_FROM = 104
+_FIVE_PANELS_FROM = 140
 _SIDE_BY_SIDE_FROM = 150
 
 
@@ -65,6 +66,7 @@ def _figures(snapshot: Snapshot, agent: AgentView, width: int, rows: int) -> Ban
         "play": lambda room: panels.play(snapshot, agent, room),
         "exploration": lambda room: panels.exploration(snapshot, agent, room),
         "latency": lambda room: panels.latency(snapshot, agent, room),
+        "contention": lambda room: panels.contention(snapshot, agent, room),
     }
     titles = _titles(width)
     widths = grid.widths(width, *[1] * len(titles))
@@ -80,7 +82,8 @@ def _titles(width: int) -> list[str]:
         return ["throughput", "play"]
     if width < _FOUR_PANELS_FROM:
         return ["throughput", "learning", "play"]
-    return ["throughput", "learning", "exploration", "latency"]
+    four = ["throughput", "learning", "exploration", "latency"]
+    return four if width < _FIVE_PANELS_FROM else [*four, "contention"]
 
 
 def _history(agent: AgentView, width: int, rows: int) -> Band:

@@ -14,7 +14,7 @@ from server.console import figures, hotkeys, sparkline, theme
 from server.console.hotkeys import HOTKEYS, Hotkey
 from server.console.line import Line, bar, exact, figure, fit, length, spread, words
 from server.console.look import Prompt, View
-from server.stats import RETURN_WINDOW, AgentView, Event, Snapshot
+from server.stats import RETURN_WINDOW, AgentView, Event, Governed, Snapshot
 
 _AXIS_FROM_ROWS = 3  # a taller chart says what its top and its bottom stand for
 _WIDE_HEADLINE = 96
@@ -140,6 +140,34 @@ def latency(snapshot: Snapshot, agent: AgentView, width: int) -> list[Line]:
         figure("weights version", figures.count(agent.weights_version), width),
         figure("clients", figures.count(len(snapshot.clients)), width),
     ]
+
+
+def contention(snapshot: Snapshot, agent: AgentView, width: int) -> list[Line]:
+    """Show what the event loop and the learner wait for, and whether training gives way."""
+    lag = lock = figures.MISSING
+    if found := snapshot.contention:
+        lag = f"{figures.milliseconds(found.lag_p99_ms)} / {figures.milliseconds(found.lag_max_ms)}"
+        lock = f"{figures.percent(found.gil_share)}, {figures.milliseconds(found.gil_wait_p99_ms)}"
+    gradients, waits = (
+        sum(agent.time_shares.get(part, 0.0) for part in parts)
+        for parts in (("forward", "backward", "optimise"), ("sync", "wait"))
+    )
+    return [
+        figure("loop lag", lag, width, theme.STRONG, note="ms"),
+        figure("Python lock", lock, width, note="ms"),
+        figure("sampling", figures.percent(agent.time_shares.get("sample", 0.0)), width),
+        figure("gradients", figures.percent(gradients), width),
+        figure("locks, copies", figures.percent(waits), width),
+        _held(snapshot.governed, width),
+    ]
+
+
+def _held(governed: Governed | None, width: int) -> Line:
+    if governed is None:
+        return figure("hold", "off", width)
+    share = figures.percent(governed.training_share)
+    style = theme.CAUTION if governed.state == "missed" else theme.PLAIN
+    return figure(governed.goal, governed.state, width, style, note=share)
 
 
 def play(snapshot: Snapshot, agent: AgentView, width: int) -> list[Line]:

@@ -86,7 +86,7 @@ def latency(snapshot: Snapshot, look: Look, width: int, height: int) -> list[Ban
     widths = grid.widths(width, 1, 1)
     cells = (
         Cell("latency", panels.latency(snapshot, agent, widths[0] - PADDING)),
-        Cell("throughput", panels.throughput(agent, widths[1] - PADDING)),
+        Cell("contention", panels.contention(snapshot, agent, widths[1] - PADDING)),
     )
     rows = min(_FIGURES, max(1, height - 1))
     rest = height - rows - 1

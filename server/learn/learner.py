@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -68,6 +68,14 @@ class Spent:
     optimise_s: float = 0.0  # clipping and the target's update included
     sync_s: float = 0.0  # copies of weights and of the whole state
     wait_s: float = 0.0  # for locks
+
+    def step_s(self) -> float:
+        """Give the seconds of all steps together, without what they waited for."""
+        return self.sample_s + self.forward_s + self.backward_s + self.optimise_s
+
+    def by_part(self) -> dict[str, float]:
+        """Give the seconds by what was done."""
+        return {name.removesuffix("_s"): seconds for name, seconds in asdict(self).items()}
 
 
 @dataclass(frozen=True, slots=True)

@@ -92,7 +92,7 @@ class Board:
         """Give the newest weights."""
         value = self._weights.read()
         version, step, time_s = _WEIGHTS.unpack_from(value)
-        flat = np.frombuffer(value, np.float32, offset=_WEIGHTS.size)
+        flat = np.frombuffer(value, np.float32, offset=_WEIGHTS.size).copy()
         return Weights(version, step, time_s, flat)
 
     def read_state(self) -> State:

@@ -26,7 +26,15 @@ from server.console.dashboard import Dashboard, drawn, export_svg, render
 from server.console.hotkeys import HOTKEYS, places, symbol
 from server.console.look import Look, Prompt, View
 from server.controls import Controls
-from server.stats import AgentView, ClientView, DialView, Event, Snapshot
+from server.stats import (
+    AgentView,
+    ClientView,
+    Contention,
+    DialView,
+    Event,
+    Governed,
+    Snapshot,
+)
 
 Make = Callable[..., Snapshot]
 SIZES = [(80, 24), (120, 40), (200, 60)]
@@ -77,6 +85,22 @@ def test_every_important_figure_is_visible(make_snapshot: Make, width: int, heig
         assert part in text
     assert "more" not in text
     assert "…" not in text.replace("-1.250 … 2.125", "")
+
+
+def test_a_wide_screen_shows_what_is_waited_for(make_snapshot: Make, agent: AgentView) -> None:
+    shares = {"sample": 0.07, "forward": 0.5, "backward": 0.3, "optimise": 0.1, "wait": 0.03}
+    snapshot = make_snapshot(
+        agents=(replace(agent, time_shares=shares),),
+        contention=Contention(0.1, 1.2, 14.6, 0.21, 0.03, 0.4),
+        governed=Governed("8 ms p99", "missed", 0.35),
+    )
+    text = as_text(snapshot, 160, 45)
+    for part in (
+        *("contention", "loop lag 1.2 / 14.6 ms", "Python lock 21%, 0.4 ms", "sampling 7%"),
+        *("gradients 90%", "locks, copies 3%", "8 ms p99 missed 35%"),
+    ):
+        assert part in text
+    assert "hold off" in as_text(make_snapshot(), 160, 45)
 
 
 @pytest.mark.parametrize(("width", "height"), SIZES)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from docs import generate
-from server.stats import AgentView, ClientView, DialView, Snapshot
+from server.stats import AgentView, ClientView, Contention, DialView, Governed, Snapshot
 
 ROOT = Path(__file__).parents[2]
 PAGES = [*sorted((ROOT / "docs").glob("*.md")), ROOT / "README.md"]
@@ -30,7 +30,7 @@ def test_links_between_pages_lead_somewhere(page: Path) -> None:
 
 def test_every_figure_on_the_screen_is_defined() -> None:
     text = (ROOT / "docs" / "metrics.md").read_text()
-    for view in (Snapshot, AgentView, ClientView, DialView):
+    for view in (Snapshot, AgentView, ClientView, DialView, Contention, Governed):
         for field in dataclasses.fields(view):
             assert f"`{field.name}`" in text, f"docs/metrics.md does not define {field.name}"
 

@@ -1,0 +1,95 @@
+"""Measures contention: how late the event loop is, and how long Python's lock is waited for.
+
+A thread has the event loop called now and then; the time until that happens is the loop's lag.
+After a random pause it sleeps once more, outside of Python's lock, and then wants the lock back, as
+the event loop does each time its poll returns. The kernel counts how often a thread goes to sleep:
+more than once means that the lock was taken and had to be waited for. How long that took is what
+the sleep was longer than others that found the lock free.
+
+Who looks at random finds the lock taken as often as it is taken, so the share must agree with what
+``py-spy --gil`` sees from outside (docs/metrics.md says how well it does).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import resource
+import threading
+import time
+from collections.abc import Callable
+
+from server.stats import Contention, Recent
+
+INTERVAL_S = 0.02  # on average
+_NAP_S = 0.001
+_WINDOW = 1500  # probes over which figures are taken: half a minute
+_FORGET = 0.05  # share of a new value in the usual one
+
+
+class Probe:
+    """Owns the thread and what it found."""
+
+    def __init__(self, post: Callable[..., object], *, interval_s: float = INTERVAL_S) -> None:
+        self._post = post  # has the event loop call something, from another thread
+        self._interval_s = interval_s
+        self.lag_s = Recent(_WINDOW)
+        self._wait_s = Recent(_WINDOW)  # 0 where the lock was free
+        self._usual_s = 0.0  # what a sleep takes longer than asked where the lock is free
+        self._stopping = False
+        self._thread = threading.Thread(target=self._run, name="probe", daemon=True)
+
+    def start(self) -> None:
+        """Begin to measure."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the thread."""
+        self._stopping = True
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def view(self) -> Contention | None:
+        """Give what was found of late, or None before the first probe."""
+        lag, wait = self.lag_s.percentiles(50, 99, 100), self._wait_s.percentiles(99)
+        if lag is None or wait is None:
+            return None
+        waits = self._wait_s.values()
+        return Contention(
+            lag_p50_ms=1e3 * lag[0],
+            lag_p99_ms=1e3 * lag[1],
+            lag_max_ms=1e3 * lag[2],
+            gil_share=float((waits > 0).mean()),
+            gil_wait_mean_ms=1e3 * float(waits.mean()),
+            gil_wait_p99_ms=1e3 * wait[0],
+        )
+
+    def _run(self) -> None:
+        dice = random.Random()
+        with contextlib.suppress(RuntimeError):  # the loop is closed: there is nothing to measure
+            while not self._stopping:
+                self._post(self._arrived, time.perf_counter())
+                # Random, and long enough for what that call stirred up to settle.
+                time.sleep(self._interval_s * dice.uniform(0.5, 1.5))
+                before, began = _naps(), time.perf_counter()
+                time.sleep(_NAP_S)
+                late_s = time.perf_counter() - began - _NAP_S
+                self._note(late_s, taken=_naps() - before > 1)
+
+    def _note(self, late_s: float, *, taken: bool) -> None:
+        if taken:
+            self._wait_s.add(max(1e-6, late_s - self._usual_s))
+        else:
+            self._usual_s += _FORGET * (late_s - self._usual_s)
+            self._wait_s.add(0.0)
+
+    def _arrived(self, posted_s: float) -> None:
+        """Note the event loop's lag; called by it."""
+        self.lag_s.add(time.perf_counter() - posted_s)
+
+
+def _naps() -> int:
+    """Give how often this thread has gone to sleep; asking does not let go of Python's lock."""
+    if not hasattr(resource, "RUSAGE_THREAD"):  # another system than Linux: it does not tell
+        return 0
+    return resource.getrusage(resource.RUSAGE_THREAD).ru_nvcsw
