@@ -69,16 +69,16 @@ class Gate:
         self._pump = asyncio.create_task(self._keep_showing())
 
     async def close(self) -> None:
-        """Say goodbye to everyone by closing, and take the socket away."""
+        """Take the socket away, and say goodbye to everyone by closing."""
         if self._server is None:
             return
         self._server.close()
+        if self._path is not None:
+            self._path.unlink(missing_ok=True)  # first: who sees us close finds it gone
         tasks = [*self._connections, *([self._pump] if self._pump else [])]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        if self._path is not None:
-            self._path.unlink(missing_ok=True)
 
     async def _welcome(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
