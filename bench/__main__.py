@@ -15,13 +15,15 @@ def main() -> int:
         os.environ.setdefault(name, "1")
     import uvloop
 
-    from bench import figures, hold, hotpath, learn, mame, memory, serve, stalls
+    from bench import figures, govern, hold, homes, hotpath, learn, mame, memory, serve, stalls
     from bench import options as learner_options
     from server.emulators import LaunchError
 
     benches: dict[str, Any] = {
         "serve": serve,
         "hold": hold,
+        "homes": homes,
+        "govern": govern,
         "mame": mame,
         "hotpath": hotpath,
         "stalls": stalls,
@@ -81,6 +83,16 @@ _OPTIONS: dict[str, dict[str, Any]] = {
     "--training-workers": {
         "type": _positive,
         "help": "threads of --trainer workers (default: %(default)s)",
+    },
+    "--sampling": {
+        "choices": ("uniform", "priority"),
+        "help": "how transitions are chosen (default: %(default)s)",
+    },
+    "--warmup": {"type": float, "help": "time before each part, s (default: %(default)s)"},
+    "--p99-ms": {"type": float, "help": "delay that is to be held, ms (default: %(default)s)"},
+    "--telemetry": {
+        "action": argparse.BooleanOptionalAction,
+        "help": "measure what the event loop waits for (default: yes)",
     },
     "--niceness": {
         "type": int,

@@ -19,20 +19,26 @@ OPTIONS = {
     "--batch-size": 256,
     "--trainer": "thread",
     "--training-workers": 1,
+    "--telemetry": True,
 }
 
 
 async def measure(options: argparse.Namespace) -> Round:
     """Measure one round: held pace, full speed with and without training, bare learner."""
     home = {"trainer": options.trainer, "training_workers": options.training_workers}
-    async with host.server(learner={"batch_size": options.batch_size}, trainer=home) as app:
+    async with host.server(
+        learner={"batch_size": options.batch_size},
+        trainer=home,
+        console={"telemetry": options.telemetry},
+    ) as app:
         load = {"clients": options.clients, "seconds": options.seconds, "values": options.values}
         # Not counted: fills the replay, so that training runs from the first counted second on.
         await crowd.play(app.listener.port, **{**load, "seconds": 1.0})
-        held, steps_per_s = await _beside(app, fps=options.fps, warmup_s=2.0, **load)
-        saturated, steps_saturated = await _beside(app, warmup_s=1.0, **load)
+        held, steps_per_s = await beside(app, fps=options.fps, warmup_s=2.0, **load)
+        waits = host.contention(app, options.seconds)
+        saturated, steps_saturated = await beside(app, warmup_s=1.0, **load)
         host.set_training(app, False)
-        quiet, _ = await _beside(app, warmup_s=1.0, **load)
+        quiet, _ = await beside(app, warmup_s=1.0, **load)
         bare_steps_per_s = _bare(app, options.seconds)
     return {
         "fps_offered": options.fps,
@@ -49,10 +55,11 @@ async def measure(options: argparse.Namespace) -> Round:
         "steps_per_s_saturated": steps_saturated,
         "fps_saturated_no_training": quiet["fps"],
         "saturated_over_no_training": saturated["fps"] / quiet["fps"],
+        **waits,
     }
 
 
-async def _beside(app: App, **load: float) -> tuple[dict[str, float], float]:
+async def beside(app: App, **load: float) -> tuple[dict[str, float], float]:
     """Play, and count the learner's steps over the same seconds."""
     trainer = host.agent_of(app).trainer
     marks: list[tuple[float, int]] = []

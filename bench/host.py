@@ -50,6 +50,18 @@ def learner_like(app: App) -> Learner:
     return nursery.recipe(app.config, agent.spaces, sample_seed=1).make(agent.replay)
 
 
+def contention(app: App, seconds: float, *, training: bool = True) -> dict[str, float]:
+    """Give what the event loop and the learner waited for in the last seconds."""
+    agent = agent_of(app).view()
+    learner = {f"{part}_share": share for part, share in agent.time_shares.items()}
+    learner |= {
+        "weights_age_s": agent.weights_age_s or 0.0,
+        "weights_age_steps": agent.weights_age_steps,
+    }
+    found = app.probe.view(seconds) if app.probe else None
+    return {**(dataclasses.asdict(found) if found else {}), **(learner if training else {})}
+
+
 def set_training(app: App, on: bool) -> None:
     """Switch training on or off."""
     agent = agent_of(app)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import asyncio
 import random
+import time
 from collections.abc import Callable
 
 import numpy as np
@@ -13,6 +15,7 @@ from bench.figures import Round
 from bench.stage import Stage
 from bench.stopwatch import median_us
 from server.net import wire
+from server.probe import Probe
 
 ABOUT = "microseconds of each part of a frame's way and of a gradient step"
 OPTIONS = {"--rounds": 5, "--seconds": 0.2, "--values": 128, "--batch-size": 256}
@@ -41,10 +44,21 @@ async def measure(options: argparse.Namespace) -> Round:
         take(f"append_us_{rows}", stage.append_work(rows))
         take(f"flush_us_{rows}", stage.flush_work(rows))
     figures |= burst.measure(_FEW_AND_MANY[-1], options.seconds)
+    figures["probe_us"] = await _probe_us(options.seconds)
     take("sample_us", stage.sample_work(stage.rules.steps_per_sample * options.batch_size))
     take("sample_one_step_us", stage.sample_work(options.batch_size))
     take("step_us", stage.step_work())
     return figures
+
+
+async def _probe_us(seconds: float) -> float:
+    """Give the processor time of one look at contention, the event loop's share included."""
+    probe = Probe(asyncio.get_running_loop().call_soon_threadsafe, interval_s=0.002)
+    began = time.process_time()
+    probe.start()
+    await asyncio.sleep(max(0.2, 2 * seconds))
+    await asyncio.to_thread(probe.stop)
+    return 1e6 * (time.process_time() - began) / len(probe.lag_s.values())
 
 
 def _python_dice(rows: int) -> Callable[[], object]:

@@ -27,6 +27,7 @@ async def measure(options: argparse.Namespace) -> Round:
         bare = await echo.listen()
         ports = bare.sockets[0].getsockname()[1], app.listener.port
         figures = await _compare(*ports, options, options.clients, "", None)
+        figures |= host.contention(app, options.seconds, training=False)
         with _apart(options.pin) as core:
             figures |= await _compare(*ports, options, 1, "_one", core)
         bare.close()

@@ -133,7 +133,7 @@ class App:
         self._exporter = Exporter(self.snapshot)
         self._gate = Gate(snapshot=self.snapshot, obey=self.helm.obey, errors=helm_module.ERRORS)
         trainer = config.trainer
-        self._probe: Probe | None = None
+        self.probe: Probe | None = None
         self._governor: Governor | None = None
         if trainer.hold_fps or trainer.hold_p99_ms:
             self._governor = Governor(fps=trainer.hold_fps, p99_ms=trainer.hold_p99_ms)
@@ -242,8 +242,8 @@ class App:
         self._every(config.run.curve_interval_s, self._draw_curves)
         if config.console.telemetry or self._governor:
             loop = asyncio.get_running_loop()
-            self._probe = Probe(loop.call_soon_threadsafe)
-            self._probe.start()
+            self.probe = Probe(loop.call_soon_threadsafe)
+            self.probe.start()
         if self._governor:
             self._every(_GOVERN_S, self._govern)
         self._tasks.append(asyncio.create_task(self._guarded(self._keep_saving())))
@@ -257,8 +257,8 @@ class App:
             for task in self._tasks:
                 task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        if self._probe is not None:
-            await asyncio.to_thread(self._probe.stop)
+        if self.probe is not None:
+            await asyncio.to_thread(self.probe.stop)
         await self.listener.close("the server is shutting down")
         await asyncio.to_thread(self._fleet.stop)
         await self._examiner.finish()
@@ -329,7 +329,7 @@ class App:
             connect_hints=self._connect_hints(),
             stopping=self._stop.is_set(),
             dials=self.steering.views(),
-            contention=self._probe.view() if self._probe else None,
+            contention=self.probe.view() if self.probe else None,
             governed=self._governor.view() if self._governor else None,
         )
 
@@ -396,8 +396,8 @@ class App:
             agent.note_history()
 
     async def _govern(self) -> None:
-        assert self._governor is not None and self._probe is not None
-        self._governor.tend(self.agents.values(), self._probe.lag_s)
+        assert self._governor is not None and self.probe is not None
+        self._governor.tend(self.agents.values(), self.probe.lag_s)
 
     async def _tend_fleet(self) -> None:
         for text in self._fleet.tend(self.lobby.silences(time.monotonic())):

@@ -19,6 +19,8 @@ import threading
 import time
 from collections.abc import Callable
 
+import numpy as np
+
 from server.stats import Contention, Recent
 
 INTERVAL_S = 0.02  # on average
@@ -49,19 +51,19 @@ class Probe:
         if self._thread.is_alive():
             self._thread.join()
 
-    def view(self) -> Contention | None:
-        """Give what was found of late, or None before the first probe."""
-        lag, wait = self.lag_s.percentiles(50, 99, 100), self._wait_s.percentiles(99)
-        if lag is None or wait is None:
+    def view(self, seconds: float | None = None) -> Contention | None:
+        """Give what was found in the last seconds (half a minute), or None if that is nothing."""
+        newest = None if seconds is None else max(1, int(seconds / (self._interval_s + _NAP_S)))
+        lags, waits = 1e3 * self.lag_s.values(newest), 1e3 * self._wait_s.values(newest)
+        if not len(lags) or not len(waits):
             return None
-        waits = self._wait_s.values()
         return Contention(
-            lag_p50_ms=1e3 * lag[0],
-            lag_p99_ms=1e3 * lag[1],
-            lag_max_ms=1e3 * lag[2],
+            lag_p50_ms=float(np.percentile(lags, 50)),
+            lag_p99_ms=float(np.percentile(lags, 99)),
+            lag_max_ms=float(lags.max()),
             gil_share=float((waits > 0).mean()),
-            gil_wait_mean_ms=1e3 * float(waits.mean()),
-            gil_wait_p99_ms=1e3 * wait[0],
+            gil_wait_mean_ms=float(waits.mean()),
+            gil_wait_p99_ms=float(np.percentile(waits, 99)),
         )
 
     def _run(self) -> None:

@@ -6,15 +6,18 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import Iterable
+import threading
+import time
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import pytest
 
 from bench import __main__ as command_line
-from bench import options
+from bench import homes, options
 from server import emulators
 from server.emulators import LaunchError, Program
+from server.train.workers import Worker
 
 ROOT = Path(__file__).parents[2]
 FIGURES = {
@@ -37,8 +40,14 @@ FIGURES = {
         "steps_over_bare",
         "fps_saturated",
         "fps_saturated_no_training",
+        "lag_p99_ms",
+        "gil_share",
+        "forward_share",
+        "weights_age_steps",
     },
 }
+
+MAY_BE_NOTHING = {"gil_share", "weights_age_steps"}
 
 
 def check_defined(figures: Iterable[str]) -> None:
@@ -63,7 +72,8 @@ def run(name: str, file: Path, *options: str) -> dict[str, float]:
 def test_a_short_benchmark_gives_all_its_figures(name: str, tmp_path: Path) -> None:
     figures = run(name, tmp_path / "figures.json", "--seconds", "0.5", "--clients", "4")
     assert set(figures) >= FIGURES[name]
-    assert all(value > 0 for value in figures.values())
+    assert all(value >= 0 for value in figures.values())
+    assert all(figures[figure] > 0 for figure in FIGURES[name] - MAY_BE_NOTHING)
 
 
 def test_all_parts_of_the_hot_path_are_timed(tmp_path: Path) -> None:
@@ -81,6 +91,7 @@ def test_all_parts_of_the_hot_path_are_timed(tmp_path: Path) -> None:
         ),
         "write_apart_us",
         "write_burst_us",
+        "probe_us",
         "sample_us",
         "sample_one_step_us",
         "step_us",
@@ -100,6 +111,50 @@ def test_the_costs_of_options_are_ratios_to_the_plain_learner(tmp_path: Path) ->
     assert all(value > 0 for value in figures.values())
     page = (ROOT / "docs" / "benchmarks.md").read_text()
     assert all(f"| `{name}` |" in page for name in options.VARIANTS)
+
+
+def test_the_homes_are_measured_side_by_side(tmp_path: Path) -> None:
+    brief = ("--seconds", "0.3", "--warmup", "0.2", "--clients", "4", "--batch-size", "32")
+    figures = run("homes", tmp_path / "figures.json", *brief)
+    page = (ROOT / "docs" / "benchmarks.md").read_text()
+    for home in homes.HOMES:
+        assert f"`{home}`" in page
+        assert figures[f"{home}_fps"] > 0 and figures[f"{home}_fps_saturated"] > 0
+        trains = homes.HOMES[home].training
+        assert (f"{home}_steps_per_s" in figures) == trains
+        assert not trains or figures[f"{home}_steps_per_s"] > 0
+
+
+def test_a_single_lock_lets_one_worker_train_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    at_once, most = [], []
+
+    def train(worker: Worker, between_steps: Callable[[], None]) -> bool:
+        at_once.append(1)
+        most.append(len(at_once))
+        time.sleep(0.01)
+        at_once.pop()
+        return True
+
+    monkeypatch.setattr(Worker, "train", train)
+    for wanted in (False, True):
+        most.clear()
+        with homes._single_lock(wanted):
+            threads = [
+                threading.Thread(target=Worker.train, args=(None, lambda: None)) for _ in range(4)
+            ]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+        assert (max(most) == 1) == wanted
+
+
+def test_the_governor_is_measured_under_a_changing_load(tmp_path: Path) -> None:
+    figures = run("govern", tmp_path / "figures.json", "--seconds", "0.5", "--warmup", "0.3")
+    check_defined(figures)
+    for part in ("500", "4000", "500_again"):
+        assert figures[f"free_{part}_steps_per_s"] > 0
+        assert 0 < figures[f"held_{part}_training_share"] <= 1
 
 
 def test_stalls_are_measured_in_fresh_processes(tmp_path: Path) -> None:

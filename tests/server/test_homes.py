@@ -54,7 +54,7 @@ def steps(server: Server) -> int:
 def test_a_run_moves_from_home_to_home_and_back(start: Start, tmp_path: Path) -> None:
     file = tmp_path / "runs" / "default" / "agents" / "game" / checkpoints.NAME
     before = 0
-    for home in ("thread", "process", "workers", "process", "thread"):
+    for home in ("thread", "process", "workers", "thread"):
         server = start(*EAGER, *HOMES[home])
         client = Client(server.port)
         assert isinstance(client.hello(), wire.Welcome)
