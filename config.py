@@ -748,6 +748,7 @@ def _add_argument(group: argparse._ArgumentGroup, f: dataclasses.Field[Any]) -> 
     unit = "" if silent else f" {meta['unit']}"
     bounds = "" if meta["low"] is None else f"; {_allowed(f)}"
     about = f"{meta['about']} (default: {_shown(f.default) or 'none'}{unit}{bounds})"
+    about = about.replace("%", "%%")  # argparse fills in what follows a single one
     default: Any = f.default
     kind = meta["kind"]
     if kind is bool:
