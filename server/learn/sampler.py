@@ -129,7 +129,11 @@ class PrioritySampler(UniformSampler):
     def _follow(self) -> None:
         """Bring the tree up to what the writer did."""
         replay = self._replay
-        oldest, head = replay.oldest, replay.head
+        head = replay.head
+        # The writer may go round the ring between these two, so the order matters: never more than
+        # a ring of frames is taken in, and frames that are gone already are left out.
+        oldest = replay.oldest
+        head = max(head, oldest)
         self._fill(self._from, min(oldest, self._to), np.zeros(1))
         self._from = oldest
         fresh = np.arange(max(oldest, self._to), head)

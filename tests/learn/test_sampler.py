@@ -140,3 +140,28 @@ def test_an_empty_replay_offers_nothing(kind: type) -> None:
     replay = Replay.in_memory(LAYOUT)
     sampler = UniformSampler(replay, 1) if kind is UniformSampler else prioritised(replay)
     assert sampler.sample(4, n_step=1, gamma=0.9) is None
+
+
+def test_a_writer_that_goes_round_the_ring_between_two_looks_does_no_harm() -> None:
+    """A reader that is put aside for long enough finds everything it knew overwritten."""
+
+    class Racing(Replay):
+        rounds = 0
+
+        @property
+        def oldest(self) -> int:
+            found = super().oldest
+            while self.rounds:
+                self.rounds -= 1
+                play(self, MIN_CAPACITY + 7)
+            return found
+
+    replay = Racing.in_memory(LAYOUT)
+    play(replay, 100)
+    sampler = prioritised(replay)
+    for rounds in (2, 1, 0):
+        replay.rounds = rounds
+        sample = sampler.sample(64, n_step=1, gamma=0.9)
+        assert sample is not None
+        assert (sample.transitions.observation[:, 0] == sample.index).all()
+        sampler.check_valid()
