@@ -207,7 +207,7 @@ class Network:
         10.0, "Worth of the histogram's last bar.", unit="return", low=-1e9, high=1e9
     )
     bins: int = setting(
-        0,
+        15,
         "Choices into which each continuous control is cut (factored); 0 trains it as a number "
         "(regressed).",
         unit="choices",

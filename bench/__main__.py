@@ -15,7 +15,19 @@ def main() -> int:
         os.environ.setdefault(name, "1")
     import uvloop
 
-    from bench import figures, govern, hold, homes, hotpath, learn, mame, memory, serve, stalls
+    from bench import (
+        figures,
+        govern,
+        heads,
+        hold,
+        homes,
+        hotpath,
+        learn,
+        mame,
+        memory,
+        serve,
+        stalls,
+    )
     from bench import options as learner_options
     from server.emulators import LaunchError
 
@@ -29,6 +41,7 @@ def main() -> int:
         "stalls": stalls,
         "memory": memory,
         "options": learner_options,
+        "heads": heads,
         "learn": learn,
     }
     parser = argparse.ArgumentParser(
@@ -47,7 +60,8 @@ def main() -> int:
         return learn.run(options)  # no rounds: each training is a long one
     rounds: list[figures.Round] = []
     for number in range(options.rounds):
-        print(f"{options.bench}: round {number + 1} of {options.rounds} ...", file=sys.stderr)
+        options.round = number + 1
+        print(f"{options.bench}: round {options.round} of {options.rounds} ...", file=sys.stderr)
         try:
             rounds.append(uvloop.run(benches[options.bench].measure(options)))
         except LaunchError as error:
@@ -101,6 +115,10 @@ _OPTIONS: dict[str, dict[str, Any]] = {
         "help": "how far emulators give way, 0 to 19 (default: the fleet's, %(default)s)",
     },
     "--only": {"metavar": "NAMES", "help": "options to measure, by commas (default: all)"},
+    "--games": {
+        "metavar": "NAMES",
+        "help": "as --launch has them, by commas (default: %(default)s)",
+    },
     "--game": {"help": "an Atari game (default: %(default)s)"},
     "--observation": {
         "choices": ("features", "ram"),

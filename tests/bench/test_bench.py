@@ -156,6 +156,13 @@ def test_the_governor_is_measured_under_a_changing_load(tmp_path: Path) -> None:
         assert 0 < figures[f"held_{part}_training_share"] <= 1
 
 
+def test_heads_are_compared_by_what_their_trainings_earn(tmp_path: Path) -> None:
+    brief = ("--minutes", "0.25", "--games", "gym:Pendulum-v1")
+    figures = run("heads", tmp_path / "figures.json", *brief)
+    assert set(figures) == {"pendulum-v1_factored", "pendulum-v1_regressed"}
+    assert all(-2000 < value < 0 for value in figures.values())  # all that the game gives
+
+
 def test_stalls_are_measured_in_fresh_processes(tmp_path: Path) -> None:
     figures = run("stalls", tmp_path / "figures.json")
     check_defined(figures)
