@@ -12,7 +12,7 @@ ARGS ?=
 PIP_ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help install run emulate mame fceux eval games test check lint format docs screenshot bench clean
+.PHONY: help install run emulate mame fceux eval games test check lint format docs screenshot bench fuzz clean
 
 help: ## list the targets
 	@echo "Coinop: train agents on games that run in emulators"
@@ -71,6 +71,10 @@ bench: $(VENV)/.installed ## measure this machine (python -m bench --help has mo
 	$(BIN)/python -m bench serve
 	$(BIN)/python -m bench hold
 
+fuzz: $(VENV)/.installed-fuzz ## look for input that breaks a rule, SECONDS (60) for each target
+	@for target in protocol checkpoint replay; do \
+		echo "fuzz: $$target"; $(BIN)/python -m fuzz $$target --seconds $(or $(SECONDS),60) || exit 1; done
+
 clean: ## remove the virtual environment and caches; runs/ stays
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
@@ -91,4 +95,9 @@ $(VENV)/.installed: $(VENV)/.made requirements.txt
 $(VENV)/.installed-dev: $(VENV)/.installed requirements-dev.txt requirements-bench.txt
 	@echo "installing the tools of the tests"
 	@$(BIN)/pip install --disable-pip-version-check -q $(PIP_ARGS) -r requirements-dev.txt
+	@touch $@
+
+$(VENV)/.installed-fuzz: $(VENV)/.installed requirements-fuzz.txt
+	@echo "installing what fuzzing needs"
+	@$(BIN)/pip install --disable-pip-version-check -q $(PIP_ARGS) -r requirements-fuzz.txt
 	@touch $@

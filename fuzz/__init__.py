@@ -1,0 +1,1 @@
+"""Hostile input, found by coverage: ``make fuzz`` looks for it, the suite keeps what was found."""
