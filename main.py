@@ -33,7 +33,7 @@ docs/configuration.md explains each of them."""
 TOOLS: dict[str, str] = {
     "games": "list the games, the emulators they run under, and what is missing",
     "attach": "show the dashboard of a server that runs already, with its keys",
-    "ctl": "steer a server that runs already: status, get, set, save, stop, watch",
+    "ctl": "steer a server that runs already: status, get, set, save, eval, stop, watch",
     "emulate": "start emulators for a server that runs already, here or elsewhere",
     "explore": "find out what an unknown game's RAM means, and write a first game file",
     "rehearse": "try a game file with random actions, without a server",

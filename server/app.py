@@ -128,6 +128,7 @@ class App:
             steering=self.steering,
             events=self.events,
             save=self.save,
+            examine=self._examiner.ask,
             stop=self.request_stop,
         )
         self._exporter = Exporter(self.snapshot)
@@ -316,18 +317,21 @@ class App:
     def snapshot(self, *, events: int = 50) -> Snapshot:
         """Give everything people see, at this moment."""
         now = time.monotonic()
+        clients = self.lobby.views(now)
         return Snapshot(
             time_s=time.time(),
             run=self._config.run.run,
             address=self.listener.address,
             uptime_s=now - self._started_s,
             controls=self.steering.controls,
-            clients=self.lobby.views(now),
+            clients=clients,
             agents=tuple(agent.view() for agent in self.agents.values()),
             events=self.events.newest(events),
             last_save_s=None if self._saved_s is None else now - self._saved_s,
             connect_hints=self._connect_hints(),
             stopping=self._stop.is_set(),
+            saving=self._saving.locked(),
+            awaited=self._fleet.awaited({view.name for view in clients}),
             dials=self.steering.views(),
             contention=self.probe.view() if self.probe else None,
             governed=self._governor.view() if self._governor else None,

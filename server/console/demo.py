@@ -6,7 +6,16 @@ import math
 import time
 
 from server.controls import Controls
-from server.stats import AgentView, ClientView, Contention, Event, Governed, Score, Snapshot
+from server.stats import (
+    AgentView,
+    ClientView,
+    Contention,
+    Event,
+    Governed,
+    ReturnWindow,
+    Score,
+    Snapshot,
+)
 
 _HINTS = (
     "python -m client_py.atari --game pong",
@@ -87,6 +96,11 @@ def _agent(name: str, elapsed_s: float, pace: float) -> AgentView:
         return_mean=sum(returns[-100:]) / 100,
         return_best=sum(returns[-100:]) / 100,
         returns=returns,
+        return_windows=(
+            ReturnWindow(100_000, 24, 15.2, 31.5),
+            ReturnWindow(1_000_000, 231, 12.7, 8.4),
+            ReturnWindow(5_000_000, 842, 3.1, 6.2),
+        ),
         history=_history(elapsed_s) if training else {},
         evaluation=_score(16.8, 19_400),
         evaluation_best=_score(17.2, 15_800),

@@ -75,6 +75,7 @@ HOTKEYS: tuple[Hotkey, ...] = (
     _up("H", "heartbeat_s", "heartbeat more", "Copy weights into play half as often."),
     Hotkey("w", Command(Verb.SYNC), "weights", "Copy the trained weights into play now."),
     Hotkey("y", Command(Verb.TARGET), "target", "Make the target network equal to the trained."),
+    Hotkey("e", Command(Verb.EVAL), "evaluate", "Have the agents play greedy episodes now."),
     Hotkey(
         "D",
         Command(Verb.FLUSH),

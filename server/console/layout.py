@@ -38,16 +38,16 @@ def wishes(*, agents: int, clients: int, hints: int, events_apart: bool) -> list
     The counts are rows: of agents, of clients with their titles, of hints where there is no client.
     Events that share a band with the clients ask for nothing.
     """
-    wanted = [(Part.FIGURES, FIGURES_ROWS), (Part.HISTORY, 2)] if agents else []
+    wanted = [(Part.FIGURES, FIGURES_ROWS), (Part.HISTORY, 4)] if agents else []
     wanted += [
         (Part.CLIENTS, hints or min(clients, 4)),
         (Part.AGENTS, min(agents - 1, 2)),
         (Part.EVENTS, 3 if events_apart else 0),
         (Part.CLIENTS, min(clients, 8)),
-        (Part.HISTORY, 5 if agents else 0),
+        (Part.HISTORY, 6 if agents else 0),
         (Part.AGENTS, agents - 1),
         (Part.CLIENTS, clients),
-        (Part.HISTORY, 7 if agents else 0),
+        (Part.HISTORY, 8 if agents else 0),
         (Part.EVENTS if events_apart else Part.CLIENTS, _ALL),
     ]
     return wanted

@@ -171,6 +171,19 @@ def test_agreement_is_the_share_of_proposals_that_the_network_would_choose(agent
     assert agent.view().agreement == 0.75
 
 
+def test_windows_hold_the_agents_own_episodes_of_the_last_frames(agent: Agent) -> None:
+    agent.set_controls(Controls(training=False, epsilon=0.0, expert_ratio=0.0))
+    feed(agent, [1.0, 2.0, 3.0])  # each is two frames: half a point a frame
+    play(agent, [[(0.0, None), (50.0, HUMAN), (0.0, None)]])
+    windows = agent.view().return_windows
+    assert [window.frames for window in windows] == [100_000, 1_000_000, 5_000_000]
+    for window in windows:
+        assert (window.episodes, window.mean) == (3, 2.0)
+        assert window.slope == pytest.approx(500_000)
+    agent._frames_before = 150_000  # as if it had played on for long
+    assert [window.episodes for window in agent.view().return_windows] == [0, 3, 3]
+
+
 def test_the_best_mean_stays_when_the_returns_fall(agent: Agent) -> None:
     feed(agent, [5.0] * 20 + [0.0] * 20)
     view = agent.view()
@@ -233,6 +246,7 @@ def test_what_is_saved_is_restored(agent: Agent, tmp_path: Path) -> None:
         "episodes",
         "return_mean",
         "return_best",
+        "return_windows",
         "guided_episodes",
     ):
         assert getattr(after, name) == getattr(before, name), name
