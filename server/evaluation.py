@@ -69,6 +69,11 @@ class Evaluation:
         """Whether there are as many episodes as were wanted."""
         return 0 < self.wanted <= len(self.results)
 
+    @property
+    def so_far(self) -> tuple[float, int]:
+        """Return and frames of the episode under way."""
+        return self._return, self._length
+
     def score(self) -> Score:
         """Sum up the episodes so far; there must be one."""
         return Score.of(self.results, frames=self._frames, steps=self._weights.step)

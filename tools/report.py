@@ -16,6 +16,7 @@ from typing import Any
 from config import Run
 from server import journal
 from server.journal import Change, Ramp
+from tools.progress import Progress
 
 _CURVES = "curves.jsonl"  # one JSON object a line: kind, time_s, agent, frames, steps, figures
 _WIDTH, _HEIGHT, _LEFT, _BOTTOM = 560, 180, 64, 22  # of a chart, in pixels
@@ -78,7 +79,9 @@ def run(options: argparse.Namespace) -> int:
         return 2
     output: Path = options.output or directory / "report.html"
     try:
-        output.write_text(page(read(directory)), encoding="utf-8")
+        with Progress(f"reading {directory}"):
+            text = page(read(directory))
+        output.write_text(text, encoding="utf-8")
     except OSError as error:
         print(f"report: cannot write {output}: {error.strerror}", file=sys.stderr)
         return 1
