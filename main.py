@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import argparse
+import difflib
 import importlib
 import os
 import sys
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any, NoReturn
 
 import config
+from server.net import listener
 
 _ABOUT = """\
 Train agents on games that run in emulators. The server takes a frame from every emulator,
@@ -58,6 +62,11 @@ def main(arguments: list[str] | None = None) -> int:
     except config.ConfigError as error:
         print(f"coinop: {error}", file=sys.stderr)
         return 2
+    try:
+        listener.check_free(settings.server.host, settings.server.port)
+    except listener.ListenError as error:  # told now: nobody should wait for torch to hear it
+        print(f"coinop: {error}", file=sys.stderr)
+        return 2
     if sys.stdout.isatty():
         print("coinop: starting (loading torch takes a few seconds)", flush=True)
     # Imported late: --help and a wrong option should not wait for torch.
@@ -73,10 +82,28 @@ def main(arguments: list[str] | None = None) -> int:
     return serve(settings, token=token)
 
 
+class Parser(argparse.ArgumentParser):
+    """A parser that guesses what a person meant who mistyped an option or a command."""
+
+    def __init__(self, commands: Iterable[str] = (), **settings: Any) -> None:
+        super().__init__(**settings)
+        self._commands = tuple(commands)
+
+    def error(self, message: str) -> NoReturn:
+        """Say what is wrong, and what comes close to it."""
+        _, unrecognized, given = message.partition("unrecognized arguments: ")
+        known = [option for action in self._actions for option in action.option_strings]
+        for word in given.split() if unrecognized else ():
+            near = difflib.get_close_matches(word.split("=")[0], (*known, *self._commands), n=1)
+            if near:
+                message += f"; did you mean {near[0]}?"
+        super().error(message)
+
+
 def _run_tool(name: str, arguments: list[str]) -> int:
     """Run one of the commands beside the server."""
     tool = importlib.import_module(f"tools.{name}")
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog=f"main.py {name}",
         description=tool.__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -89,7 +116,8 @@ def _run_tool(name: str, arguments: list[str]) -> int:
 
 def make_parser() -> argparse.ArgumentParser:
     """Build the parser: every setting of config.py, and the file that may hold them."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
+        TOOLS,
         prog="main.py",
         usage="python main.py [--config FILE] [options]\n       python main.py COMMAND [options]",
         description=_ABOUT,

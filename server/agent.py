@@ -124,6 +124,11 @@ class Agent:
             self._refresh_mix()
         self.trainer.frames_arrived(head)
 
+    def _keep_still(self) -> None:
+        """Noisy layers explore by their noise: they have none while nothing is explored."""
+        controls = self.controls
+        self._policy.keep_still(controls.greedy or controls.expert or not controls.exploring)
+
     def _refresh_mix(self) -> None:
         self._mix_until = self.replay.head + _MIX_FRAMES
         self.batcher.mix = self.mix()
@@ -168,6 +173,7 @@ class Agent:
         """Put new live settings in force."""
         self.controls = controls
         self._refresh_mix()
+        self._keep_still()
         self.trainer.set_controls(controls)
 
     def give_way(self, share: float) -> None:
@@ -235,6 +241,7 @@ class Agent:
     def start(self) -> None:
         """Load the first weights into play and start the trainer."""
         self._refresh_mix()
+        self._keep_still()
         self._policy.load(self.trainer.weights().result())  # at once: it does not run yet
         report = self.trainer.report
         self._rates = {

@@ -28,12 +28,12 @@ SPACES = Spaces(Observation("float32", (2,)), Actions((Discrete("s", 2),), ()), 
 SHAPE = Shape((8,))
 
 
-def make_agent(directory: Path) -> Agent:
+def make_agent(directory: Path, shape: Shape = SHAPE) -> Agent:
     replay = Replay.in_memory(Layout.of(SPACES, 4096))
     turns: list[Callable[[], None]] = []
     learner = Learner(
         spaces=SPACES,
-        shape=SHAPE,
+        shape=shape,
         rules=Rules(batch_size=4, steps_per_sample=2),
         sampler=UniformSampler(replay, 1),
     )
@@ -41,7 +41,7 @@ def make_agent(directory: Path) -> Agent:
         name="a",
         game="g",
         spaces=SPACES,
-        shape=SHAPE,
+        shape=shape,
         directory=directory,
         replay=replay,
         trainer=TrainingThread(
@@ -53,7 +53,7 @@ def make_agent(directory: Path) -> Agent:
             controls=Controls(training=False),
             on_death=lambda error: None,
         ),
-        policy=Policy(make_inference(SPACES, SHAPE, "cpu"), Coding(SPACES.actions), 1),
+        policy=Policy(make_inference(SPACES, shape, "cpu"), Coding(SPACES.actions), 1),
         schedules=Schedules(Linear(1.0, 0.0, 1000), Linear(0.5, 0.1, 1000), Linear(0.8, 0.0, 100)),
         controls=Controls(training=False),
         min_replay=10,
@@ -210,6 +210,32 @@ def test_schedules_follow_the_frames_and_overrides_win(agent: Agent) -> None:
     agent.set_controls(Controls(training=False, exploring=False, epsilon=0.25))
     assert agent.mix() == Mix(0.0, 0.0, pytest.approx(0.4))
     assert not agent.view().epsilon_natural
+
+
+@pytest.mark.parametrize(
+    "paused", [Controls(exploring=False), Controls(greedy=True), Controls(expert=True)]
+)
+@pytest.mark.parametrize("shape", [Shape((8,), noisy=True), Shape((8,), True, noisy=True)])
+def test_noisy_layers_are_still_while_nothing_is_explored(
+    tmp_path: Path, paused: Controls, shape: Shape
+) -> None:
+    agent = make_agent(tmp_path, shape)
+    quiet = make_inference(SPACES, shape, "cpu", None)
+    assert agent.weights is not None
+    quiet.load(agent.weights)
+    seen = np.random.default_rng(3).random((16, 2), np.float32)
+
+    def noisy() -> bool:
+        return not np.allclose(agent._policy._inference(seen).values, quiet(seen).values, atol=1e-4)
+
+    assert noisy()
+    agent.set_controls(paused)
+    assert not noisy()
+    assert asyncio.run(agent.refresh_policy())  # a heartbeat later, too
+    assert not noisy()
+    agent.set_controls(Controls(training=False))
+    assert noisy()
+    agent.trainer.stop(5.0)
 
 
 def test_steps_are_counted_once_and_weights_are_as_old_as_their_copy(agent: Agent) -> None:
