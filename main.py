@@ -33,6 +33,8 @@ Settings come from their defaults, then --config FILE, then the command line.
 docs/configuration.md explains each of them."""
 
 
+_CLOSE = 0.75  # how alike what was typed and what was meant must be; dashes are alike already
+
 # What `python main.py NAME` does besides serving; tools/NAME.py has `add_options` and `run`.
 TOOLS: dict[str, str] = {
     "games": "list the games, the emulators they run under, and what is missing",
@@ -94,7 +96,8 @@ class Parser(argparse.ArgumentParser):
         _, unrecognized, given = message.partition("unrecognized arguments: ")
         known = [option for action in self._actions for option in action.option_strings]
         for word in given.split() if unrecognized else ():
-            near = difflib.get_close_matches(word.split("=")[0], (*known, *self._commands), n=1)
+            option = word.split("=")[0]
+            near = difflib.get_close_matches(option, (*known, *self._commands), 1, _CLOSE)
             if near:
                 message += f"; did you mean {near[0]}?"
         super().error(message)

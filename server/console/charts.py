@@ -64,6 +64,12 @@ def bands(agent: AgentView, charts: Sequence[Chart], width: int, height: int) ->
     return drawn
 
 
+def row(agent: AgentView, charts: Sequence[Chart], width: int, rows: int) -> list[Band]:
+    """Lay as many charts side by side as there is room for; none without rows."""
+    shown = charts[: max(1, min(3, width // _COLUMN))]
+    return bands(agent, shown, width, rows + 1) if rows else []
+
+
 def past(agent: AgentView, figure: str) -> Sequence[float]:
     """Give a figure's history, oldest first."""
     return agent.history.get(figure, ())
@@ -87,9 +93,11 @@ def _lines(agent: AgentView, chart: Chart, width: int, rows: int) -> list[Line]:
     labels[0] = chart.text(max(finite))
     if size > 1:
         labels[-1] = chart.text(min(finite))
+    # From edge to edge: the time below begins with the first point.
+    drawn = sparkline.draw(values, width=room, rows=size, stretched=True)
     lines: list[Line] = [
         [Segment(blocks, theme.CHART), Segment(f" {label}", theme.QUIET)]
-        for blocks, label in zip(sparkline.draw(values, width=room, rows=size), labels, strict=True)
+        for blocks, label in zip(drawn, labels, strict=True)
     ]
     if tall:
         oldest = figures.age(agent.history[_AGE][0])

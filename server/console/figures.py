@@ -28,13 +28,13 @@ def short(value: float, decimals: int = 1) -> str:
 
 
 def few(value: float | None) -> str:
-    """Write a number of either sign with two or three digits: -0.42, 18.3, 250, 12k."""
+    """Write a number of either sign with three digits or less: -0.42, 18.3, 250, 12k."""
     if value is None:
         return MISSING
     size = abs(value)
     if size >= 999.5:
         return ("-" if value < 0 else "") + short(size)
-    return f"{value:.{0 if size >= 99.95 else 1 if size >= 0.95 else 2}f}"
+    return f"{value:.{0 if size >= 99.95 else 1 if size >= 9.995 else 2}f}"
 
 
 def rate(value: float) -> str:

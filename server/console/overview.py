@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from rich.segment import Segment
 
-from server.console import grid, panels, roster, theme
+from server.console import charts, grid, panels, roster, theme
 from server.console.grid import PADDING, Band, Cell, whole
 from server.console.layout import Part, share_out, wishes
 from server.console.line import Line
@@ -35,6 +35,7 @@ def bands(snapshot: Snapshot, look: Look, width: int, height: int) -> list[Band]
         drawn += [
             _figures(snapshot, agent, width, rows[Part.FIGURES]),
             _history(agent, width, rows[Part.HISTORY]),
+            *charts.row(agent, charts.LEARNING, width, rows[Part.CHARTS]),
             _others(snapshot, agent, width, rows[Part.AGENTS]),
         ]
     shown = seen(snapshot, look)

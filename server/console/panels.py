@@ -89,7 +89,7 @@ def _passed(
 
 def learning(agent: AgentView, width: int) -> list[Line]:
     """Show what the last gradient steps looked like."""
-    span = f"{figures.real(agent.q_min)} … {figures.real(agent.q_max)}"
+    span = f"{figures.few(agent.q_min)} … {figures.few(agent.q_max)}"
     last = figure("skipped steps", figures.count(agent.skipped_steps), width)
     if agent.skipped_steps:
         last = figure("skipped steps", figures.count(agent.skipped_steps), width, theme.CAUTION)
@@ -266,7 +266,7 @@ def standing(agent: AgentView, width: int) -> list[Line]:
             figures.points(window.mean),
             width,
             theme.STRONG,
-            note=f"{_slope(window)} frames",
+            note=_slope(window, "/M frames"),
         )
         for window in agent.return_windows
     ]
@@ -280,21 +280,26 @@ def standing(agent: AgentView, width: int) -> list[Line]:
 
 
 def _windows(agent: AgentView, width: int) -> Line:
-    """Put mean and slope over the last frames into one line."""
-    write = figures.points if width >= _WIDE_RETURNS else figures.few
+    """Put mean and slope over the last frames into one line.
+
+    A window that reaches beyond the first frame shows all there is; one of them is enough.
+    """
+    unit = "/M" if width >= _WIDE_RETURNS else ""
     line: Line = []
     for window in agent.return_windows if agent.episodes else ():
         line += [
             Segment(f"{figures.short(window.frames, 0)} ", theme.QUIET),
-            Segment(write(window.mean), theme.PLAIN),
-            Segment(f" {_slope(window)}  ", theme.QUIET),
+            Segment(figures.few(window.mean), theme.PLAIN),
+            Segment(f" {_slope(window, unit)}  ", theme.QUIET),
         ]
+        if window.frames >= agent.frames:
+            break
     return line
 
 
-def _slope(window: ReturnWindow) -> str:
+def _slope(window: ReturnWindow, unit: str) -> str:
     slope = window.slope
-    return "" if slope is None else f"{'+' if slope >= 0 else ''}{figures.few(slope)}/M"
+    return "" if slope is None else f"{'+' if slope >= 0 else ''}{figures.few(slope)}{unit}"
 
 
 def _progress(agent: AgentView) -> str:
@@ -444,7 +449,7 @@ def keys(width: int, rows: int) -> tuple[list[Line], int]:
 
 def _kind(keys: str, name: str, group: tuple[Hotkey, ...], width: int) -> Line:
     ways = [hotkey.label.partition(" ")[2] for hotkey in group]
-    told = ", ".join(dict.fromkeys(way for way in ways if way))
+    told = ", ".join(dict.fromkeys(way for way in ways if way)) or group[0].about
     line = [Segment(fit(keys, 10), theme.COIN), Segment(f"{name} ", theme.STRONG)]
     fits = length(line) + len(told) <= width  # half a list says less than its name
     return [*line, Segment(told, theme.QUIET)] if fits else line

@@ -75,16 +75,17 @@ def test_every_important_figure_is_visible(make_snapshot: Make, width: int, heig
         *("Coinop", "run-1", "127.0.0.1:7777", "up 00:01:25", "saved 12 s ago", "● training"),
         *("frames/s 1,003", "steps/s 81.2", "samples/s 20.3", "replay ratio 20.7"),
         *("frames 123,456", "steps 4,321", "loss 0.01234", "gradient norm 1.321"),
-        *("Q mean 0.3141", "-1.250 … 2.125", "learning rate 0.00025", "skipped steps 7"),
+        *("Q mean 0.3141", "-1.25 … 2.12", "learning rate 0.00025", "skipped steps 7"),
         *("epsilon 0.42 override", "expert 0.11 natural", "greedy off"),
         *("batch 3.4 frames", "0.8", "2.1", "3.2 s", "412"),
         *("12%", "123,456 of 1,000,000", "last -15.0", "-18.3", "best -17.9", "episodes 42"),
+        *("100k -18.3 +152", "1M -19.6 -2.50", "evaluated -17.5", "best -16.0", "evaluating 1/4"),
         *("ale-1 pong 501 21 -3.0", "47/12 0.7 now score 3", "ale-2 pong 501 21 -3.0"),
         *("listening", "a client is slow", "a frame was refused", "█"),
     ):
         assert part in text
     assert "more" not in text
-    assert "…" not in text.replace("-1.250 … 2.125", "")
+    assert "…" not in text.replace("-1.25 … 2.12", "")
 
 
 def test_a_wide_screen_shows_what_is_waited_for(make_snapshot: Make, agent: AgentView) -> None:

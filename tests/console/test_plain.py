@@ -14,7 +14,7 @@ Make = Callable[..., Snapshot]
 def test_status_line(make_snapshot: Make) -> None:
     assert " ".join(status_line(make_snapshot()).split()) == (
         "00:01:25 pong clients 2 frames 123,456 ( 1,003/s) steps 4,321 ( 81.2/s) eps 0.42 "
-        "replay 123k/1.0M p99 2.1 ms return -18.3 (best -17.9, 42 episodes)"
+        "replay 123k/1.0M p99 2.1 ms return -18.3 (best -17.9, 42 episodes) evaluated -17.5"
     )
 
 
