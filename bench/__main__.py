@@ -26,6 +26,7 @@ def main() -> int:
         learn,
         mame,
         memory,
+        screen,
         serve,
         stalls,
     )
@@ -41,6 +42,7 @@ def main() -> int:
         "mame": mame,
         "hotpath": hotpath,
         "stalls": stalls,
+        "screen": screen,
         "memory": memory,
         "options": learner_options,
         "heads": heads,

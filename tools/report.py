@@ -162,7 +162,7 @@ def _evaluation(lines: Iterable[dict[str, Any]]) -> str:
         "".join([f"<th>{title}</th>", *(f'<td class="n">{_number(line, n)}</td>' for n in _SCORE)])
         for title, line in rows
     )
-    return f"<table><tr>{heads}</tr>{''.join(f'<tr>{row}</tr>' for row in cells)}</table><br>"
+    return f"<table><tr>{heads}</tr>{''.join(f'<tr>{row}</tr>' for row in cells)}</table><br/>"
 
 
 def _number(line: dict[str, Any], name: str) -> str:
