@@ -198,10 +198,12 @@ class App:
         self._run = Run.open(Path(config.run.runs_dir), config.run.run, fresh=config.run.fresh)
         if self._run.kept_as is not None:
             self.events.add(f"starting over; the old run is kept as {_short(self._run.kept_as)}")
-        self._run.note_start(versions.described(config))
+        described = versions.described(config)
+        self._run.note_start(described)
         loop = asyncio.get_running_loop()
         self._curves = Curves(
             self._run.path,
+            settings=described["settings"],
             places=lambda: [agent.place() for agent in self.agents.values()],
             on_problem=lambda text: _from_thread(loop, self.events.add, text, "warning"),
         )
