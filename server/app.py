@@ -335,6 +335,7 @@ class App:
             saving=self._saving.locked(),
             awaited=self._fleet.awaited({view.name for view in clients}),
             dials=self.steering.views(),
+            changed_s=tuple(self.steering.changed_s),
             contention=self.probe.view() if self.probe else None,
             governed=self._governor.view() if self._governor else None,
         )

@@ -219,6 +219,9 @@ class Snapshot:
     saving: bool = False
     awaited: int = 0  # emulators of ours that are not connected yet, or again
     dials: tuple[DialView, ...] = ()  # the live settings
+    changed_s: tuple[
+        float, ...
+    ] = ()  # when the newest changes of them were, as time_s; since start
     contention: Contention | None = None  # None where nothing is measured
     governed: Governed | None = None  # None where nothing is to be held
 

@@ -41,6 +41,7 @@ def snapshot(elapsed_s: float = 5_025.0, *, clients: int = 4, agents: int = 1) -
         ),
         events=_events(time.time()),
         last_save_s=elapsed_s % 300,
+        changed_s=(time.time() - 3,),
         connect_hints=_HINTS,
         contention=Contention(0.1, 1.2, 4.6, 0.21, 0.03, 0.4),
         governed=Governed("8 ms p99", "holding", 0.85),

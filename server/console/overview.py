@@ -35,7 +35,7 @@ def bands(snapshot: Snapshot, look: Look, width: int, height: int) -> list[Band]
         drawn += [
             _figures(snapshot, agent, width, rows[Part.FIGURES]),
             _history(agent, width, rows[Part.HISTORY]),
-            *charts.row(agent, charts.LEARNING, width, rows[Part.CHARTS]),
+            *charts.row(agent, charts.LEARNING, width, rows[Part.CHARTS], charts.changes(snapshot)),
             _others(snapshot, agent, width, rows[Part.AGENTS]),
         ]
     shown = seen(snapshot, look)

@@ -73,7 +73,9 @@ def learning(snapshot: Snapshot, look: Look, width: int, height: int) -> list[Ba
     )
     rows = _FIGURES if height > _FIGURES + _LEAST_CHARTS else 0
     drawn = [Band(cells, widths, rows)] if rows else []
-    return [*drawn, *charts.bands(agent, charts.LEARNING, width, height - rows - bool(rows))]
+    rest = height - rows - bool(rows)
+    marked = charts.changes(snapshot)
+    return [*drawn, *charts.bands(agent, charts.LEARNING, width, rest, marked)]
 
 
 def latency(snapshot: Snapshot, look: Look, width: int, height: int) -> list[Band]:
@@ -88,7 +90,10 @@ def latency(snapshot: Snapshot, look: Look, width: int, height: int) -> list[Ban
     )
     rows = min(_FIGURES, max(1, height - 1))
     rest = height - rows - 1
-    drawn = charts.bands(agent, charts.LATENCY, width, rest) if rest >= _LEAST_CHARTS else []
+    marked = charts.changes(snapshot)
+    drawn = (
+        charts.bands(agent, charts.LATENCY, width, rest, marked) if rest >= _LEAST_CHARTS else []
+    )
     return [Band(cells, widths, rows), *drawn]
 
 

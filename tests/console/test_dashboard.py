@@ -474,3 +474,17 @@ def test_not_a_number_is_marked(make_snapshot: Make, agent: AgentView) -> None:
     screen = render(make_snapshot(agents=(broken,)), Look(), width=80, height=24)
     found = [segment for line in screen.lines for segment in line if segment.text == " nan"]
     assert found and found[0].style is not None and found[0].style.bold
+
+
+def test_changes_are_marked_where_they_were(make_snapshot: Make, agent: AgentView) -> None:
+    ages = tuple(float(age) for age in range(60, 0, -1))
+    agent = replace(agent, history={"age_s": ages, "loss": tuple(range(60))})
+    now = 1_700_000_000.0
+    snapshot = make_snapshot(agents=(agent,), changed_s=(now - 500.0, now - 30.0), time_s=now)
+    lines = as_lines(snapshot, 200, 50, Look(view=View.LEARNING))
+    (line,) = [line for line in lines if "▲" in line]
+    start = line.index("60 s ago")
+    width = line.index("now") + 3 - start
+    # One of the two is older than the chart; the other was half way.
+    assert line.count("▲") == 1
+    assert line.index("▲") - start == pytest.approx(width / 2, abs=1)
