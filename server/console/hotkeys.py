@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from itertools import groupby
 
 from server.console.look import Glance, View
@@ -120,6 +121,7 @@ def symbol(key: str) -> str:
     return _SYMBOLS.get(key, key)
 
 
+@cache
 def places() -> list[tuple[str, str, tuple[Hotkey, ...]]]:
     """Give the keys, those of one kind together: what to press, the kind's name, the keys."""
     found = []
