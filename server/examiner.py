@@ -212,6 +212,15 @@ class Examiner:
 
     async def _keep(self, agent: Agent, evaluation: Evaluation, score: Score) -> bool:
         """Keep the evaluated weights as the best; the disk is waited for in a thread."""
+        try:
+            await asyncio.to_thread(self._write, agent, evaluation, score)
+        except CheckpointError as error:
+            self._events.add(str(error), "error")
+            return False
+        agent.evaluation_best = score
+        return True
+
+    def _write(self, agent: Agent, evaluation: Evaluation, score: Score) -> None:
         plain = {
             "agent": agent.name,
             "game": agent.game,
@@ -224,14 +233,7 @@ class Examiner:
             "seed": SEED,
         }
         checkpoint = Checkpoint(evaluation.tensors(), plain)
-        try:
-            save = partial(checkpoints.save, agent.directory, checkpoint, checkpoints.BEST)
-            await asyncio.to_thread(save)
-        except CheckpointError as error:
-            self._events.add(str(error), "error")
-            return False
-        agent.evaluation_best = score
-        return True
+        checkpoints.save(agent.directory, checkpoint, checkpoints.BEST)
 
     # --- the schedule ---------------------------------------------------------------------------
 

@@ -140,7 +140,7 @@ def _eval(line: Line, options: argparse.Namespace) -> None:
         for seen in line.watch(_LOOK_S):
             agents = record.from_plain(Snapshot, seen).agents
             if not waited_for:
-                waited_for = {agent.name: agent for agent in agents if agent.evaluating is not None}
+                waited_for = {agent.name: agent for agent in agents if _is_examined(agent, before)}
             for agent in (agent for agent in agents if agent.name in waited_for):
                 if agent.evaluating and agent.evaluating != waited_for[agent.name].evaluating:
                     count = f"{agent.evaluating} of {agent.evaluating_of or '?'}"
@@ -151,6 +151,11 @@ def _eval(line: Line, options: argparse.Namespace) -> None:
         else:
             raise NoServerError("the server ended before the evaluation did")
     _scores(waited_for.values(), before)
+
+
+def _is_examined(agent: AgentView, before: Mapping[str, int]) -> bool:
+    """Say whether an agent is being evaluated, or was while nobody looked."""
+    return agent.evaluating is not None or agent.evaluations > before.get(agent.name, 0)
 
 
 def _scores(agents: Iterable[AgentView], before: Mapping[str, int]) -> None:
