@@ -196,10 +196,21 @@ def test_other_agents_get_a_line_each(make_snapshot: Make, agent: AgentView) -> 
         ({"controls": Controls(greedy=True)}, "greedy on"),
         ({"stopping": True}, "● stopping"),
         ({"agents": (), "clients": ()}, "● waiting for clients"),
+        ({"agents": (), "clients": (), "awaited": 2}, "● starting 2 emulators"),
+        ({"awaited": 1}, "starting 1 emulator"),
+        ({"saving": True}, "saving ..."),
+        ({"controls": Controls(exploring=False)}, "epsilon 0.42 paused"),
+        ({"controls": Controls(expert=True)}, "expert 0.11 expert"),
     ],
 )
 def test_states(make_snapshot: Make, changes: dict[str, object], part: str) -> None:
     assert part in as_text(make_snapshot(**changes), 80, 24)
+
+
+def test_a_large_screen_has_charts_and_a_small_one_keeps_its_rows(make_snapshot: Make) -> None:
+    assert "─ mean return ─" in "".join(as_lines(make_snapshot(), 120, 40))
+    assert "─ Q mean ─" in "".join(as_lines(make_snapshot(), 220, 60))
+    assert "mean return" not in as_text(make_snapshot(), 80, 24)
 
 
 def test_a_strangers_text_cannot_control_the_terminal(
