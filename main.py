@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import config
-from server.net import listener
 
 _ABOUT = """\
 Train agents on games that run in emulators. The server takes a frame from every emulator,
@@ -64,16 +63,17 @@ def main(arguments: list[str] | None = None) -> int:
     except config.ConfigError as error:
         print(f"coinop: {error}", file=sys.stderr)
         return 2
+    # Imported late: --help, a wrong option and a taken port should not wait for torch.
     try:
+        from server.net import listener
+
         listener.check_free(settings.server.host, settings.server.port)
-    except listener.ListenError as error:  # told now: nobody should wait for torch to hear it
+        if sys.stdout.isatty():
+            print("coinop: starting (loading torch takes a few seconds)", flush=True)
+        from server.app import serve
+    except OSError as error:
         print(f"coinop: {error}", file=sys.stderr)
         return 2
-    if sys.stdout.isatty():
-        print("coinop: starting (loading torch takes a few seconds)", flush=True)
-    # Imported late: --help and a wrong option should not wait for torch.
-    try:
-        from server.app import serve
     except ModuleNotFoundError as error:
         print(
             f"coinop: {error.name} is not installed for this Python; run `make install` and use "

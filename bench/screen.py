@@ -12,6 +12,7 @@ import statistics
 import struct
 import subprocess
 import termios
+import threading
 import time
 from collections.abc import AsyncIterator
 from typing import NamedTuple
@@ -26,6 +27,7 @@ OPTIONS = {"--rounds": 3, "--seconds": 24.0, "--clients": 16, "--values": 128}
 _TURN_S = 1.0  # with the dashboard, then without
 _SETTLE_S = 0.1  # of a turn that is not counted: taking the screen, giving it back
 _WARMUP_S = 1.0
+_SNAPSHOTS = 25
 _WIDTH, _HEIGHT = 120, 40
 
 
@@ -44,34 +46,50 @@ async def measure(options: argparse.Namespace) -> Round:
             # Now this one first, now the other: a machine that slows down favours neither.
             for screen in (True, False) if turn % 2 else (False, True):
                 (shown if screen else hidden).append(await _turn(app, screen))
+        snapshot_s = _snapshot_s(app)  # while the clients play
         await playing
     pairs = list(zip(shown, hidden, strict=True))
-    per_cpu = statistics.median(on.fps_cpu / off.fps_cpu for on, off in pairs)
+    redraws_s = 1 / app.config.console.refresh_s
     return {
         "fps_screen": statistics.median(turn.fps for turn in shown),
         "fps_no_screen": statistics.median(turn.fps for turn in hidden),
         "screen_over_none": statistics.median(on.fps / off.fps for on, off in pairs),
-        "screen_over_none_cpu": per_cpu,
-        "screen_cost_percent": 100 * (1 - per_cpu),
+        "screen_thread_percent": 100 * statistics.median(turn.drawing for turn in shown),
+        "screen_snapshot_percent": 100 * snapshot_s * redraws_s,
     }
 
 
 class _Turn(NamedTuple):
-    """The frames of one turn, per second, and per second of this process's processor time."""
+    """The frames/s of one turn, and the share of its time that drawing had the processor."""
 
     fps: float
-    fps_cpu: float
+    drawing: float
 
 
 async def _turn(app: App, screen: bool) -> _Turn:
     async with _shown(app) if screen else contextlib.nullcontext():
         await asyncio.sleep(_SETTLE_S)
-        frames, began, cpu_s = host.agent_of(app).frames, time.perf_counter(), time.process_time()
+        frames, began, drawn_s = host.agent_of(app).frames, time.perf_counter(), _drawn_s()
         await asyncio.sleep(_TURN_S - _SETTLE_S)
-        answered = host.agent_of(app).frames - frames
-        return _Turn(
-            answered / (time.perf_counter() - began), answered / (time.process_time() - cpu_s)
-        )
+        answered, spent_s = host.agent_of(app).frames - frames, time.perf_counter() - began
+        return _Turn(answered / spent_s, (_drawn_s() - drawn_s) / spent_s)
+
+
+def _drawn_s() -> float:
+    """Read the processor time of the thread that draws; 0 if there is none."""
+    threads = [thread for thread in threading.enumerate() if thread.name == "dashboard"]
+    clocks = [time.pthread_getcpuclockid(t.ident) for t in threads if t.ident is not None]
+    return sum(time.clock_gettime(clock) for clock in clocks)
+
+
+def _snapshot_s(app: App) -> float:
+    """Take snapshots, as the event loop does for each redraw; give the time of one."""
+    spent_s = []
+    for _ in range(_SNAPSHOTS):
+        began_s = time.thread_time()
+        app.snapshot()
+        spent_s.append(time.thread_time() - began_s)
+    return statistics.median(spent_s)
 
 
 @contextlib.asynccontextmanager

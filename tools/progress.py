@@ -38,7 +38,7 @@ class Progress:
     def __exit__(self, *_: object) -> None:
         """Take the line away."""
         self._over.set()
-        if self._thread.is_alive():
+        if self._thread.ident is not None:  # it was started
             self._thread.join()
             self._write(_CLEAR)
 

@@ -177,8 +177,7 @@ def test_the_dashboard_is_measured_turn_by_turn(tmp_path: Path) -> None:
     figures = run("screen", tmp_path / "figures.json", "--seconds", "4", "--clients", "2")
     check_defined(figures)
     assert figures["fps_screen"] > 0 and figures["fps_no_screen"] > 0
-    cost = 100 * (1 - figures["screen_over_none_cpu"])
-    assert figures["screen_cost_percent"] == pytest.approx(cost)
+    assert figures["screen_thread_percent"] > 0 and figures["screen_snapshot_percent"] > 0
 
 
 @pytest.mark.timeout(400)
