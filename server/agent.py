@@ -27,6 +27,7 @@ from server.stats import RETURN_HISTORY, RETURN_WINDOW, AgentView, Histogram, Ra
 from server.train.trainer import Trainer, TrainerState
 from server.trend import Trend
 
+SCHEDULED = ("epsilon", "expert_ratio", "learning_rate")  # live settings that naturals() gives
 _RATE_WINDOW_S = 5.0
 _STEP_S = 0.005  # of a step, before the first
 _LONGEST_PAUSE_S = 0.5  # after a step

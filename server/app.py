@@ -23,7 +23,7 @@ from server import fleet as fleet_module
 from server import gate as gate_module
 from server import helm as helm_module
 from server import journal as journal_module
-from server.agent import Agent
+from server.agent import SCHEDULED, Agent
 from server.album import Album
 from server.console.terminal import Terminal
 from server.controls import Command, Controls
@@ -354,6 +354,8 @@ class App:
 
     def _natural(self, name: str) -> Value | None:
         """Give a live setting as it is by itself; schedules are those of the busiest agent."""
+        if name not in SCHEDULED:
+            return self._naturals.get(name)
         busiest = max(self.agents.values(), key=lambda agent: agent.batcher.frames, default=None)
         scheduled = busiest.naturals() if busiest else {}
         return scheduled.get(name, self._naturals.get(name))
