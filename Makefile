@@ -94,7 +94,7 @@ $(VENV)/.installed: $(VENV)/.made requirements.txt
 
 $(VENV)/.installed-dev: $(VENV)/.installed requirements-dev.txt requirements-bench.txt
 	@echo "installing the tools of the tests"
-	@$(BIN)/pip install --disable-pip-version-check -q $(PIP_ARGS) -r requirements-dev.txt
+	@$(BIN)/pip install --disable-pip-version-check $(PIP_ARGS) -r requirements-dev.txt
 	@touch $@
 
 $(VENV)/.installed-fuzz: $(VENV)/.installed requirements-fuzz.txt

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import difflib
 import importlib
 import os
 import sys
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any, NoReturn
 
 import config
 
@@ -29,11 +32,13 @@ Settings come from their defaults, then --config FILE, then the command line.
 docs/configuration.md explains each of them."""
 
 
+_CLOSE = 0.75  # how alike what was typed and what was meant must be; dashes are alike already
+
 # What `python main.py NAME` does besides serving; tools/NAME.py has `add_options` and `run`.
 TOOLS: dict[str, str] = {
     "games": "list the games, the emulators they run under, and what is missing",
     "attach": "show the dashboard of a server that runs already, with its keys",
-    "ctl": "steer a server that runs already: status, get, set, save, stop, watch",
+    "ctl": "steer a server that runs already: status, get, set, save, eval, stop, watch",
     "emulate": "start emulators for a server that runs already, here or elsewhere",
     "explore": "find out what an unknown game's RAM means, and write a first game file",
     "rehearse": "try a game file with random actions, without a server",
@@ -58,11 +63,17 @@ def main(arguments: list[str] | None = None) -> int:
     except config.ConfigError as error:
         print(f"coinop: {error}", file=sys.stderr)
         return 2
-    if sys.stdout.isatty():
-        print("coinop: starting (loading torch takes a few seconds)", flush=True)
-    # Imported late: --help and a wrong option should not wait for torch.
+    # Imported late: --help, a wrong option and a taken port should not wait for torch.
     try:
+        from server.net import listener
+
+        listener.check_free(settings.server.host, settings.server.port)
+        if sys.stdout.isatty():
+            print("coinop: starting (loading torch takes a few seconds)", flush=True)
         from server.app import serve
+    except OSError as error:
+        print(f"coinop: {error}", file=sys.stderr)
+        return 2
     except ModuleNotFoundError as error:
         print(
             f"coinop: {error.name} is not installed for this Python; run `make install` and use "
@@ -73,10 +84,29 @@ def main(arguments: list[str] | None = None) -> int:
     return serve(settings, token=token)
 
 
+class Parser(argparse.ArgumentParser):
+    """A parser that guesses what a person meant who mistyped an option or a command."""
+
+    def __init__(self, commands: Iterable[str] = (), **settings: Any) -> None:
+        super().__init__(**settings)
+        self._commands = tuple(commands)
+
+    def error(self, message: str) -> NoReturn:
+        """Say what is wrong, and what comes close to it."""
+        _, unrecognized, given = message.partition("unrecognized arguments: ")
+        known = [option for action in self._actions for option in action.option_strings]
+        for word in given.split() if unrecognized else ():
+            option = word.split("=")[0]
+            near = difflib.get_close_matches(option, (*known, *self._commands), 1, _CLOSE)
+            if near:
+                message += f"; did you mean {near[0]}?"
+        super().error(message)
+
+
 def _run_tool(name: str, arguments: list[str]) -> int:
     """Run one of the commands beside the server."""
     tool = importlib.import_module(f"tools.{name}")
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog=f"main.py {name}",
         description=tool.__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -89,7 +119,8 @@ def _run_tool(name: str, arguments: list[str]) -> int:
 
 def make_parser() -> argparse.ArgumentParser:
     """Build the parser: every setting of config.py, and the file that may hold them."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
+        TOOLS,
         prog="main.py",
         usage="python main.py [--config FILE] [options]\n       python main.py COMMAND [options]",
         description=_ABOUT,

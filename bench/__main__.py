@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -25,11 +26,13 @@ def main() -> int:
         learn,
         mame,
         memory,
+        screen,
         serve,
         stalls,
     )
     from bench import options as learner_options
     from server.emulators import LaunchError
+    from tools.progress import Progress
 
     benches: dict[str, Any] = {
         "serve": serve,
@@ -39,6 +42,7 @@ def main() -> int:
         "mame": mame,
         "hotpath": hotpath,
         "stalls": stalls,
+        "screen": screen,
         "memory": memory,
         "options": learner_options,
         "heads": heads,
@@ -59,14 +63,19 @@ def main() -> int:
     if options.bench == "learn":
         return learn.run(options)  # no rounds: each training is a long one
     rounds: list[figures.Round] = []
+    spent = ""
     for number in range(options.rounds):
         options.round = number + 1
-        print(f"{options.bench}: round {options.round} of {options.rounds} ...", file=sys.stderr)
+        about = f"{options.bench}: round {options.round} of {options.rounds}"
+        print(f"{about} ...", file=sys.stderr)
+        began_s = time.monotonic()
         try:
-            rounds.append(uvloop.run(benches[options.bench].measure(options)))
+            with Progress(f"{about}{spent}"):
+                rounds.append(uvloop.run(benches[options.bench].measure(options)))
         except LaunchError as error:
             print(f"{options.bench}: {error}", file=sys.stderr)
             return 2
+        spent = f" (the one before took {time.monotonic() - began_s:.0f} s)"
     figures.show(options.bench, rounds)
     if options.json:
         figures.write_json(options.json, rounds)

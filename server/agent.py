@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
 
+from server import trend
 from server.batcher import Batcher
 from server.controls import Controls
 from server.curves import Place
@@ -24,7 +25,9 @@ from server.session import Session
 from server.spaces import Spaces
 from server.stats import RETURN_HISTORY, RETURN_WINDOW, AgentView, Histogram, Rate, Score, Share
 from server.train.trainer import Trainer, TrainerState
+from server.trend import Trend
 
+SCHEDULED = ("epsilon", "expert_ratio", "learning_rate")  # live settings that naturals() gives
 _RATE_WINDOW_S = 5.0
 _STEP_S = 0.005  # of a step, before the first
 _LONGEST_PAUSE_S = 0.5  # after a step
@@ -83,6 +86,7 @@ class Agent:
             on_episode=self._on_episode,
         )
         self._returns: deque[float] = deque(maxlen=RETURN_HISTORY)
+        self._trends = tuple(Trend(frames) for frames in trend.WINDOWS)
         self._episodes = 0
         self._best: float | None = None
         self._guided_returns: deque[float] = deque(maxlen=RETURN_WINDOW)
@@ -91,7 +95,9 @@ class Agent:
         self._agreement = Share(_RATE_WINDOW_S)
         self.evaluation: Score | None = None  # what the examiner found, newest
         self.evaluation_best: Score | None = None
-        self.evaluating: int | None = None  # episodes so far of an evaluation under way
+        self.evaluations = 0  # finished since the start
+        self.evaluating: int | None = None  # episodes so far of one under way, or to come
+        self.evaluating_of = 0  # episodes it is to have, if that is known
         self._history = History()
         self._latency = Histogram()
         self._training_share = 1.0
@@ -118,6 +124,11 @@ class Agent:
         if head >= self._mix_until:
             self._refresh_mix()
         self.trainer.frames_arrived(head)
+
+    def _keep_still(self) -> None:
+        """Noisy layers explore by their noise: they have none while nothing is explored."""
+        controls = self.controls
+        self._policy.keep_still(controls.greedy or controls.expert or not controls.exploring)
 
     def _refresh_mix(self) -> None:
         self._mix_until = self.replay.head + _MIX_FRAMES
@@ -163,6 +174,7 @@ class Agent:
         """Put new live settings in force."""
         self.controls = controls
         self._refresh_mix()
+        self._keep_still()
         self.trainer.set_controls(controls)
 
     def give_way(self, share: float) -> None:
@@ -206,6 +218,7 @@ class Agent:
                 "episodes": self._episodes,
                 "returns": list(self._returns),
                 "return_best": self._best,
+                "return_trends": {str(t.frames): t.to_plain() for t in self._trends},
                 "guided_episodes": self._guided_episodes,
                 "guided_returns": list(self._guided_returns),
             },
@@ -220,13 +233,16 @@ class Agent:
         self._episodes = plain["episodes"]
         self._returns.extend(plain["returns"])
         self._best = plain["return_best"]
-        # A checkpoint of before they were told apart has none of these.
+        # A checkpoint of before they were there has none of these.
+        for kept in self._trends:
+            kept.restore(plain.get("return_trends", {}).get(str(kept.frames), ()))
         self._guided_episodes = plain.get("guided_episodes", 0)
         self._guided_returns.extend(plain.get("guided_returns", ()))
 
     def start(self) -> None:
         """Load the first weights into play and start the trainer."""
         self._refresh_mix()
+        self._keep_still()
         self._policy.load(self.trainer.weights().result())  # at once: it does not run yet
         report = self.trainer.report
         self._rates = {
@@ -296,12 +312,15 @@ class Agent:
             return_mean=self._mean_return(),
             return_best=self._best,
             returns=returns,
+            return_windows=tuple(kept.view(frames) for kept in self._trends),
             guided_episodes=self._guided_episodes,
             guided_return_mean=_mean(self._guided_returns),
             agreement=self._agreement.update(self._policy.agreed, self._policy.compared),
             evaluation=self.evaluation,
             evaluation_best=self.evaluation_best,
+            evaluations=self.evaluations,
             evaluating=self.evaluating,
+            evaluating_of=self.evaluating_of,
             history=self._history.series(),
             latency_counts=self._latency.counts,
             latency_sum_s=self._latency.sum_s,
@@ -330,6 +349,8 @@ class Agent:
             return
         self._episodes += 1
         self._returns.append(episode_return)
+        for kept in self._trends:
+            kept.add(self.frames, episode_return)
         mean = self._mean_return()
         if mean is not None and len(self._returns) >= RETURN_WINDOW:
             self._best = mean if self._best is None else max(self._best, mean)

@@ -23,7 +23,7 @@ from server import fleet as fleet_module
 from server import gate as gate_module
 from server import helm as helm_module
 from server import journal as journal_module
-from server.agent import Agent
+from server.agent import SCHEDULED, Agent
 from server.album import Album
 from server.console.terminal import Terminal
 from server.controls import Command, Controls
@@ -128,6 +128,7 @@ class App:
             steering=self.steering,
             events=self.events,
             save=self.save,
+            examine=self._examiner.ask,
             stop=self.request_stop,
         )
         self._exporter = Exporter(self.snapshot)
@@ -197,10 +198,12 @@ class App:
         self._run = Run.open(Path(config.run.runs_dir), config.run.run, fresh=config.run.fresh)
         if self._run.kept_as is not None:
             self.events.add(f"starting over; the old run is kept as {_short(self._run.kept_as)}")
-        self._run.note_start(versions.described(config))
+        described = versions.described(config)
+        self._run.note_start(described)
         loop = asyncio.get_running_loop()
         self._curves = Curves(
             self._run.path,
+            settings=described["settings"],
             places=lambda: [agent.place() for agent in self.agents.values()],
             on_problem=lambda text: _from_thread(loop, self.events.add, text, "warning"),
         )
@@ -316,19 +319,23 @@ class App:
     def snapshot(self, *, events: int = 50) -> Snapshot:
         """Give everything people see, at this moment."""
         now = time.monotonic()
+        clients = self.lobby.views(now)
         return Snapshot(
             time_s=time.time(),
             run=self._config.run.run,
             address=self.listener.address,
             uptime_s=now - self._started_s,
             controls=self.steering.controls,
-            clients=self.lobby.views(now),
+            clients=clients,
             agents=tuple(agent.view() for agent in self.agents.values()),
             events=self.events.newest(events),
             last_save_s=None if self._saved_s is None else now - self._saved_s,
             connect_hints=self._connect_hints(),
             stopping=self._stop.is_set(),
+            saving=self._saving.locked(),
+            awaited=self._fleet.awaited({view.name for view in clients}),
             dials=self.steering.views(),
+            changed_s=tuple(self.steering.changed_s),
             contention=self.probe.view() if self.probe else None,
             governed=self._governor.view() if self._governor else None,
         )
@@ -347,6 +354,8 @@ class App:
 
     def _natural(self, name: str) -> Value | None:
         """Give a live setting as it is by itself; schedules are those of the busiest agent."""
+        if name not in SCHEDULED:
+            return self._naturals.get(name)
         busiest = max(self.agents.values(), key=lambda agent: agent.batcher.frames, default=None)
         scheduled = busiest.naturals() if busiest else {}
         return scheduled.get(name, self._naturals.get(name))

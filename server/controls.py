@@ -19,6 +19,7 @@ class Verb(Enum):
     SYNC = "sync"  # trained weights into play
     TARGET = "target"  # the target network equal to the one that trains
     FLUSH = "flush"  # the replay
+    EVAL = "eval"  # every agent, now
 
 
 @dataclass(frozen=True, slots=True)

@@ -76,11 +76,13 @@ class Curves:
         self,
         directory: Path,
         *,
+        settings: Mapping[str, Any],
         places: Callable[[], Iterable[Place]],
         on_problem: Callable[[str], None],
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._directory = directory
+        self._settings = settings  # of this start, by section
         self._places = places
         self._on_problem = on_problem  # called from the thread
         self._clock = clock
@@ -104,7 +106,8 @@ class Curves:
 
     def started(self, place: Place, seed: int) -> None:
         """Note that a server took an agent up, anew or again."""
-        self._put("start", place, {"seed": seed}, _as_text("start", f"started with seed {seed}"))
+        words = f"started with seed {seed}\n\n{_as_table(self._settings)}"
+        self._put("start", place, {"seed": seed}, _as_text("start", words))
 
     def figures(self, view: AgentView) -> None:
         """Note what an agent's figures are now."""
@@ -221,6 +224,17 @@ def _as_scalars(figures: Mapping[str, Any]) -> Callable[[float, int], bytes]:
 
 def _as_text(tag: str, words: str) -> Callable[[float, int], bytes]:
     return lambda time_s, frames: tfevents.text(time_s, frames, tag, words)
+
+
+def _as_table(settings: Mapping[str, Any]) -> str:
+    """Give settings by section as the table that TensorBoard shows (Markdown)."""
+    rows = [
+        f"| {section}.{name} | {json.dumps(value, default=str)} |"
+        for section, values in settings.items()
+        if isinstance(values, Mapping)
+        for name, value in values.items()
+    ]
+    return "\n".join(["| setting | value |", "|---|---|", *rows])
 
 
 def _plain(value: Any) -> Any:

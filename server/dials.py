@@ -124,7 +124,7 @@ _DIALS: tuple[Dial, ...] = (
     _switch("training", "Whether the learner trains."),
     _switch("greedy", "Whether the network alone chooses: no exploration, no expert."),
     _switch("expert", "Whether the expert chooses wherever it proposes something."),
-    _switch("exploring", "Whether anything is explored: off, epsilon and noise are 0."),
+    _switch("exploring", "Whether anything is explored: off, epsilon and all noise are 0."),
     Dial("epsilon", "Share of random actions.", "its schedule", unit="share", step=0.05),
     Dial(
         "expert_ratio",

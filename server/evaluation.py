@@ -50,7 +50,7 @@ class Evaluation:
         self._spaces, self._shape = spaces, shape
         self._weights = weights
         self._frames = frames  # of the agent, when the weights were copied
-        self._wanted = episodes  # 0: as many as the client plays
+        self.wanted = episodes  # 0: as many as the client plays
         self._on_episode, self._on_end = on_episode, on_end
         # Noisy layers explore by their noise: an evaluation goes without.
         self._policy = Policy(
@@ -67,7 +67,12 @@ class Evaluation:
     @property
     def complete(self) -> bool:
         """Whether there are as many episodes as were wanted."""
-        return 0 < self._wanted <= len(self.results)
+        return 0 < self.wanted <= len(self.results)
+
+    @property
+    def so_far(self) -> tuple[float, int]:
+        """Return and frames of the episode under way."""
+        return self._return, self._length
 
     def score(self) -> Score:
         """Sum up the episodes so far; there must be one."""

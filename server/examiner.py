@@ -29,9 +29,13 @@ _NICENESS = 19
 _END_S = 3.0  # for an emulator to end by itself
 
 
+class ExamError(RuntimeError):
+    """An evaluation that was asked for and cannot be; the message says why."""
+
+
 @dataclass(slots=True)
 class _Turn:
-    """One scheduled evaluation: whose it is, who plays it, and how far it is."""
+    """One evaluation of ours: whose it is, who plays it, and how far it is."""
 
     agent: Agent
     emulator: Emulator
@@ -41,7 +45,7 @@ class _Turn:
 
 
 class Examiner:
-    """Starts an evaluation when it is time, one at a time, and hears what it finds."""
+    """Starts an evaluation when it is time or asked for, one at a time; hears what it finds."""
 
     def __init__(
         self,
@@ -70,8 +74,9 @@ class Examiner:
         self._server, self._token, self._homes = "", "", Path()
         self._due_s: dict[str, float] = {}
         self._examined: dict[str, int] = {}  # step of the weights that were last evaluated
+        self._asked: list[str] = []  # agents that somebody wants evaluated now
         self._turn: _Turn | None = None
-        self._running: set[Evaluation] = set()
+        self._running: dict[Evaluation, Agent] = {}  # until what they found is told
         self._tasks: set[asyncio.Task[None]] = set()
         self._untold = True  # that an agent cannot be evaluated
         self._stopping = False
@@ -138,7 +143,7 @@ class Examiner:
             weights=weights,
             frames=agent.frames,
             episodes=self._episodes if turn else 0,
-            on_episode=lambda evaluation: self._count(agent, evaluation),
+            on_episode=lambda evaluation: self._show(agent),
             on_end=lambda evaluation, reason: self._ended(agent, evaluation, turn, reason),
         )
         evaluation = await asyncio.to_thread(make)
@@ -146,20 +151,29 @@ class Examiner:
             if turn:
                 turn.over = True
             return
-        self._running.add(evaluation)
+        self._running[evaluation] = agent
         if turn:
             turn.evaluation = evaluation
         else:
             self._events.add(f"{hello.client} at {connection.address} evaluates {agent.name}")
-        agent.evaluating = 0
+        self._show(agent)
         evaluation.attend(connection, hello, welcome)
 
-    def _count(self, agent: Agent, evaluation: Evaluation) -> None:
-        agent.evaluating = len(evaluation.results)
+    def _show(self, agent: Agent) -> None:
+        """Tell how far an evaluation of the agent is, ours before a person's, or that one comes."""
+        own = [evaluation for evaluation, whose in self._running.items() if whose is agent]
+        shown = max(own, key=lambda evaluation: evaluation.wanted, default=None)
+        comes = agent.name in self._asked or self._plays(agent)
+        agent.evaluating, agent.evaluating_of = (0, self._episodes) if comes else (None, 0)
+        if shown is not None:
+            agent.evaluating, agent.evaluating_of = len(shown.results), shown.wanted
+
+    def _plays(self, agent: Agent) -> bool:
+        """Say whether our emulator plays for this agent, or is on its way to."""
+        turn = self._turn
+        return turn is not None and turn.agent is agent and not turn.over
 
     def _ended(self, agent: Agent, evaluation: Evaluation, turn: _Turn | None, reason: str) -> None:
-        self._running.discard(evaluation)
-        agent.evaluating = None
         if turn:
             turn.over = True
         if self._stopping:
@@ -167,33 +181,46 @@ class Examiner:
         if evaluation.complete or (turn is None and evaluation.results):
             self._do(self._conclude(agent, evaluation, scheduled=turn is not None))
         else:
+            self._forget(agent, evaluation)
             played = len(evaluation.results)
             self._events.add(
                 f"an evaluation of agent {agent.name} broke off after {played} episodes: {reason}",
                 "warning",
             )
 
+    def _forget(self, agent: Agent, evaluation: Evaluation) -> None:
+        self._running.pop(evaluation, None)
+        self._show(agent)
+
     async def _conclude(self, agent: Agent, evaluation: Evaluation, *, scheduled: bool) -> None:
         """Tell what an evaluation found; keep the weights if they are the best so far.
 
         What people evaluate by hand, with seeds and episodes of their own, is no match for it.
         """
-        score, before = evaluation.score(), agent.evaluation_best
-        best = scheduled and (before is None or score.mean > before.mean)
-        if best:
-            try:
-                await asyncio.to_thread(self._keep, agent, evaluation, score)
-                agent.evaluation_best = score
-            except CheckpointError as error:
-                self._events.add(str(error), "error")
-                best = False
-        agent.evaluation = score
+        try:
+            score, before = evaluation.score(), agent.evaluation_best
+            best = scheduled and (before is None or score.mean > before.mean)
+            if best:
+                best = await self._keep(agent, evaluation, score)
+            agent.evaluation = score
+            agent.evaluations += 1
+        finally:
+            self._forget(agent, evaluation)
         self._on_score(agent.name, score, scheduled, best)
-        self._events.add(
-            f"agent {agent.name} evaluated: {_describe(score)}{'; the best so far' if best else ''}"
-        )
+        best_so_far = "; the best so far" if best else ""
+        self._events.add(f"agent {agent.name} evaluated: {score.describe()}{best_so_far}")
 
-    def _keep(self, agent: Agent, evaluation: Evaluation, score: Score) -> None:
+    async def _keep(self, agent: Agent, evaluation: Evaluation, score: Score) -> bool:
+        """Keep the evaluated weights as the best; the disk is waited for in a thread."""
+        try:
+            await asyncio.to_thread(self._write, agent, evaluation, score)
+        except CheckpointError as error:
+            self._events.add(str(error), "error")
+            return False
+        agent.evaluation_best = score
+        return True
+
+    def _write(self, agent: Agent, evaluation: Evaluation, score: Score) -> None:
         plain = {
             "agent": agent.name,
             "game": agent.game,
@@ -210,10 +237,25 @@ class Examiner:
 
     # --- the schedule ---------------------------------------------------------------------------
 
+    def ask(self) -> str:
+        """Evaluate every agent as soon as can be; say so, or raise why none can be."""
+        ready = [agent for agent in self._agents.values() if agent.weights is not None]
+        able = [agent for agent in ready if self._find_launch(agent.name) is not None]
+        if not able:
+            raise ExamError(_cannot(ready[0]) if ready else "there is no agent to evaluate yet")
+        for agent in able:
+            if agent.name not in self._asked and not self._plays(agent):
+                self._asked.append(agent.name)
+                self._show(agent)
+        return f"evaluating {', '.join(agent.name for agent in able)}: {self._episodes} episodes"
+
     async def tend(self) -> None:
         """Start an evaluation that is due, and look after the one under way."""
         turn, now = self._turn, self._clock()
         if turn is None:
+            if self._asked:
+                self._start(self._agents[self._asked.pop(0)], now)
+                return
             due = [agent for agent in self._agents.values() if self._is_due(agent, now)]
             if due:
                 self._start(min(due, key=lambda agent: self._due_s[agent.name]), now)
@@ -224,6 +266,7 @@ class Examiner:
         if problem or turn.over:
             self._turn = None
             self._due_s[turn.agent.name] = now + self._interval_s  # a long one earns a long rest
+            self._show(turn.agent)
             if turn.evaluation is None or problem:
                 turn.emulator.signal(signal.SIGKILL)
             await asyncio.to_thread(turn.emulator.end, _END_S)
@@ -242,12 +285,10 @@ class Examiner:
         self._due_s[agent.name] = now + self._interval_s
         launch = self._find_launch(agent.name)
         if launch is None:
+            self._show(agent)
             if self._untold:
                 self._untold = False
-                self._events.add(
-                    f"agent {agent.name} is not evaluated: its clients were not started by this "
-                    "server; start one with --evaluate, or use `python main.py eval`"
-                )
+                self._events.add(_cannot(agent))
             return
         assert agent.weights is not None
         self._examined[agent.name] = agent.weights.step
@@ -265,6 +306,7 @@ class Examiner:
         quiet = replace(launch, count=1, show=False, throttle=False, niceness=_NICENESS)
         emulator = Emulator(quiet, seat)
         self._turn = _Turn(agent, emulator, now)
+        self._show(agent)
         emulator.start(now)
 
     def _problem(self, turn: _Turn, now: float) -> str:
@@ -305,10 +347,9 @@ class Examiner:
             await asyncio.to_thread(self._turn.emulator.end, _END_S)
 
 
-def _describe(score: Score) -> str:
-    """Say what an evaluation found, in one line."""
+def _cannot(agent: Agent) -> str:
+    """Say why an agent is not evaluated, and how it can be."""
     return (
-        f"mean {score.mean:.5g} (median {score.median:.5g}, {score.lowest:.5g} to "
-        f"{score.highest:.5g}) over {score.episodes} greedy episodes at {score.frames:,} frames, "
-        f"{score.steps:,} steps"
+        f"agent {agent.name} is not evaluated: none of its clients was started by this server; "
+        "start one with --evaluate, or use `python main.py eval`"
     )

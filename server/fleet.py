@@ -277,6 +277,10 @@ class Fleet:
         """Give what the first of our emulators with one of these names was started as."""
         return next((e.launch for e in self._emulators if e.seat.name in names), None)
 
+    def awaited(self, connected: Collection[str]) -> int:
+        """Count those that run, or will, and are not connected."""
+        return sum(not e.down and e.seat.name not in connected for e in self._emulators)
+
     def tend(self, silences: Mapping[str, float] | None = None) -> list[str]:
         """Start who is due, notice who fell, end who hangs; give what a person should know.
 

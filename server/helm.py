@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from server.agent import Agent
 from server.controls import Command, Verb
 from server.dials import DialError
+from server.examiner import ExamError
 from server.stats import EventLog
 from server.steering import VERBS, Steering
 
@@ -16,7 +17,7 @@ class HelmError(RuntimeError):
     """Something that was asked for and went wrong; the message says what."""
 
 
-ERRORS = (DialError, HelmError)
+ERRORS = (DialError, ExamError, HelmError)
 
 
 class Helm:
@@ -29,12 +30,14 @@ class Helm:
         steering: Steering,
         events: EventLog,
         save: Callable[[], Awaitable[bool]],
+        examine: Callable[[], str],
         stop: Callable[[str], None],
     ) -> None:
         self._agents = agents
         self._steering = steering
         self._events = events
         self._save = save
+        self._examine = examine
         self._stop = stop
         # One row per verb that is no change of a live setting.
         self._deeds: dict[Verb, Callable[[str], Awaitable[str]]] = {
@@ -43,6 +46,7 @@ class Helm:
             Verb.SYNC: self._sync,
             Verb.TARGET: self._target,
             Verb.FLUSH: self._flush,
+            Verb.EVAL: self._evaluate,
         }
 
     async def obey(self, command: Command, who: str) -> str:
@@ -94,6 +98,9 @@ class Helm:
         text = f"replay emptied: {frames:,} frames forgotten"
         self._steering.note("replay", frames, 0, who, text)
         return text
+
+    async def _evaluate(self, who: str) -> str:
+        return self._told(self._examine())
 
     def _told(self, text: str) -> str:
         self._events.add(text)

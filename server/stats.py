@@ -75,6 +75,14 @@ class Score:
         """Give it as JSON has it."""
         return dataclasses.asdict(self)
 
+    def describe(self) -> str:
+        """Say what was found, in one line."""
+        return (
+            f"mean {self.mean:.5g} (median {self.median:.5g}, {self.lowest:.5g} to "
+            f"{self.highest:.5g}) over {self.episodes} greedy episodes at {self.frames:,} frames, "
+            f"{self.steps:,} steps"
+        )
+
     @classmethod
     def of(cls, results: Sequence[Result], *, frames: int, steps: int) -> Score:
         """Sum up some episodes; there must be one."""
@@ -92,6 +100,16 @@ class Score:
             frames=frames,
             steps=steps,
         )
+
+
+@dataclass(frozen=True, slots=True)
+class ReturnWindow:
+    """How the agent's own episodes went over the last so many frames."""
+
+    frames: int  # of the window
+    episodes: int
+    mean: float | None  # of their returns
+    slope: float | None  # of the line that fits them best, per million frames
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,12 +171,15 @@ class AgentView:
     return_mean: float | None  # of the last RETURN_WINDOW episodes
     return_best: float | None  # best mean so far of a full window
     returns: tuple[float, ...] = ()  # the last episodes, oldest first
+    return_windows: tuple[ReturnWindow, ...] = ()  # shortest first
     guided_episodes: int = 0  # in which an expert, a human or the script played too
     guided_return_mean: float | None = None
     agreement: float | None = None  # of the network with the expert's proposals
     evaluation: Score | None = None  # the newest
     evaluation_best: Score | None = None  # of the weights that are kept as the best
-    evaluating: int | None = None  # episodes finished of the evaluation under way
+    evaluations: int = 0  # that were finished since this process started
+    evaluating: int | None = None  # episodes finished of the evaluation under way, or to come
+    evaluating_of: int = 0  # episodes it is to have; 0 where only its client knows
     history: dict[str, tuple[float, ...]] = field(default_factory=dict)  # of some figures
     latency_counts: tuple[int, ...] = (0,) * 13  # replies by LATENCY_BUCKETS_S, and beyond
     latency_sum_s: float = 0.0  # of those replies
@@ -195,7 +216,12 @@ class Snapshot:
     last_save_s: float | None  # seconds since the last checkpoint, None before the first
     connect_hints: tuple[str, ...]  # commands that connect an emulator
     stopping: bool = False
+    saving: bool = False
+    awaited: int = 0  # emulators of ours that are not connected yet, or again
     dials: tuple[DialView, ...] = ()  # the live settings
+    changed_s: tuple[
+        float, ...
+    ] = ()  # when the newest changes of them were, as time_s; since start
     contention: Contention | None = None  # None where nothing is measured
     governed: Governed | None = None  # None where nothing is to be held
 

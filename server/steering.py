@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -11,6 +12,8 @@ from server.journal import Change, Chosen, Journal, Kind, Ramp, new_change
 from server.stats import DialView
 
 VERBS = (Verb.SET, Verb.DOWN, Verb.UP, Verb.SWITCH, Verb.UNDO)
+
+_MOST_TIMES = 32  # changes that can be marked in graphs
 
 
 class Steering:
@@ -37,6 +40,7 @@ class Steering:
         self._journal: Journal | None = None
         self._chosen: dict[str, Chosen] = {}
         self._undoable: list[Change] = []
+        self.changed_s: deque[float] = deque(maxlen=_MOST_TIMES)  # of the newest changes
         self.controls = self._resolved()
 
     # --- the run's memory -------------------------------------------------------------------
@@ -179,6 +183,7 @@ class Steering:
                 self._journal.write(change)
         except (OSError, ValueError) as error:  # a full disk must not take the controls away
             self._on_problem(f"the journal cannot be written, {change.name} is not kept: {error}")
+        self.changed_s.append(change.time_s)
         self._on_change(change, text)
 
     def _refresh(self) -> None:

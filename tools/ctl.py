@@ -1,4 +1,4 @@
-"""Steer a running server from outside: look at it, change live settings, save, stop.
+"""Steer a running server from outside: look at it, change live settings, save, evaluate, stop.
 
 examples:
   python main.py ctl status                         what the server does
@@ -6,6 +6,7 @@ examples:
   python main.py ctl set epsilon 0.05 --over 1M     go there over a million frames
   python main.py ctl set epsilon natural            give it back to its schedule
   python main.py ctl set client.start_level 9       push a setting to the games' scripts
+  python main.py ctl eval                           evaluate now, and wait for the score
   python main.py ctl --run pong stop                stop and save, and wait for it
 """
 
@@ -14,17 +15,19 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 
 from server import record
 from server.console import plain
 from server.controls import Command, Verb
 from server.request import Do, Request, RequestError
-from server.stats import DialView, Snapshot
+from server.stats import AgentView, DialView, Snapshot
 from tools import control
 from tools.control import Line, NoServerError
+from tools.progress import Progress
 
 _WHO = "ctl"
+_LOOK_S = 0.25  # between looks at an evaluation
 _SUFFIXES = {"k": 1e3, "M": 1e6, "G": 1e9}
 
 # Commands that need nothing beside their name.
@@ -58,6 +61,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     for name, (_, about) in _DEEDS.items():
         actions.add_parser(name, help=about)
+    actions.add_parser("eval", help="evaluate the agents now, and wait for their scores")
     watch = actions.add_parser("watch", help="print a status line again and again")
     watch.add_argument("--every-s", type=float, default=1.0, metavar="S", help="how often (1 s)")
     watch.add_argument("--json", action="store_true", help="all figures, a line of JSON each")
@@ -128,6 +132,42 @@ def _deed(line: Line, options: argparse.Namespace) -> None:
         print("stopped")
 
 
+def _eval(line: Line, options: argparse.Namespace) -> None:
+    before = {agent.name: agent.evaluations for agent in line.status().agents}
+    print(line.obey(Command(Verb.EVAL), _WHO), flush=True)
+    waited_for: dict[str, AgentView] = {}
+    with Progress("evaluating") as progress:
+        for seen in line.watch(_LOOK_S):
+            agents = record.from_plain(Snapshot, seen).agents
+            if not waited_for:
+                waited_for = {agent.name: agent for agent in agents if _is_examined(agent, before)}
+            for agent in (agent for agent in agents if agent.name in waited_for):
+                if agent.evaluating and agent.evaluating != waited_for[agent.name].evaluating:
+                    count = f"{agent.evaluating} of {agent.evaluating_of or '?'}"
+                    progress.tell(f"{agent.name}: {count} episodes")
+                waited_for[agent.name] = agent
+            if all(agent.evaluating is None for agent in waited_for.values()):
+                break
+        else:
+            raise NoServerError("the server ended before the evaluation did")
+    _scores(waited_for.values(), before)
+
+
+def _is_examined(agent: AgentView, before: Mapping[str, int]) -> bool:
+    """Say whether an agent is being evaluated, or was while nobody looked."""
+    return agent.evaluating is not None or agent.evaluations > before.get(agent.name, 0)
+
+
+def _scores(agents: Iterable[AgentView], before: Mapping[str, int]) -> None:
+    """Print what evaluations found; one that found nothing is a RequestError."""
+    for agent in agents:
+        if agent.evaluation is None or agent.evaluations <= before.get(agent.name, 0):
+            raise RequestError(
+                f"the evaluation of {agent.name} came to nothing; the events say why"
+            )
+        print(f"{agent.name}: {agent.evaluation.describe()}")
+
+
 def _watch(line: Line, options: argparse.Namespace) -> None:
     for seen in line.watch(options.every_s):
         if options.json:
@@ -140,5 +180,6 @@ _ACTIONS: dict[str, Callable[[Line, argparse.Namespace], None]] = {
     "status": _status,
     "get": _get,
     "set": _set,
+    "eval": _eval,
     "watch": _watch,
 }

@@ -28,6 +28,7 @@ from server.fleet import Emulator, Launch
 from server.net.listener import Connection, Listener
 from server.net.wire import Hello, Welcome
 from server.run import RunError
+from tools.progress import Progress
 
 if TYPE_CHECKING:  # what needs torch takes seconds to load: not for --help
     from server.evaluation import Evaluation
@@ -106,10 +107,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Evaluate an agent and print what was found; give the exit code."""
-    from server.app import loop_factory
-    from server.evaluation import SEED
-    from server.learn.checkpoint import CheckpointError
-    from tools import subject as subjects
+    with Progress("loading torch"):
+        from server.app import loop_factory
+        from server.evaluation import SEED
+        from server.learn.checkpoint import CheckpointError
+        from tools import subject as subjects
 
     try:
         subject = subjects.find(
@@ -176,7 +178,8 @@ class _Desk:
 async def _evaluate(subject: Subject, launch: Launch, exam: Exam, seed: int) -> Evaluation:
     """Serve one emulator, on a port of its own, until it has played all episodes."""
     over = asyncio.Event()
-    evaluation = _evaluation(subject, exam, over)
+    progress = Progress(f"starting {launch.emulator}:{launch.game}")
+    evaluation = _evaluation(subject, exam, over, progress)
     token = secrets.token_hex(16)
     desk = _Desk(subject, evaluation, token)
     listener = Listener(
@@ -187,7 +190,7 @@ async def _evaluate(subject: Subject, launch: Launch, exam: Exam, seed: int) -> 
         client_timeout_s=_TIMEOUT_S,
     )
     await listener.start("127.0.0.1", 0)
-    with tempfile.TemporaryDirectory(prefix="coinop-") as home:
+    with tempfile.TemporaryDirectory(prefix="coinop-") as home, progress:
         seat = Seat("eval", listener.address, seed, Path(home), token, exam=exam)
         emulator = Emulator(launch, seat)
         try:
@@ -195,6 +198,7 @@ async def _evaluate(subject: Subject, launch: Launch, exam: Exam, seed: int) -> 
             while not over.is_set() and emulator.running:
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(over.wait(), _LOOK_S)
+                progress.say(_how_far(evaluation, exam))
                 if time.monotonic() - evaluation.seen_s > _STALL_S:
                     problem = f"no frame for {_STALL_S:g} s"
                     break
@@ -210,13 +214,15 @@ async def _evaluate(subject: Subject, launch: Launch, exam: Exam, seed: int) -> 
     return evaluation
 
 
-def _evaluation(subject: Subject, exam: Exam, over: asyncio.Event) -> Evaluation:
+def _evaluation(
+    subject: Subject, exam: Exam, over: asyncio.Event, progress: Progress
+) -> Evaluation:
     from server.evaluation import Evaluation
 
     def told(evaluation: Evaluation) -> None:
         last = evaluation.results[-1]
         number = f"{len(evaluation.results):>{len(str(exam.episodes))}} of {exam.episodes}"
-        print(f"episode {number}: return {last.total:g}, {last.frames:,} frames", flush=True)
+        progress.tell(f"episode {number}: return {last.total:g}, {last.frames:,} frames")
 
     return Evaluation(
         spaces=subject.spaces,
@@ -228,6 +234,13 @@ def _evaluation(subject: Subject, exam: Exam, over: asyncio.Event) -> Evaluation
         on_episode=told,
         on_end=lambda evaluation, reason: over.set(),
     )
+
+
+def _how_far(evaluation: Evaluation, exam: Exam) -> str:
+    """Say how far the episode under way is."""
+    earned, frames = evaluation.so_far
+    number = min(exam.episodes, len(evaluation.results) + 1)
+    return f"episode {number} of {exam.episodes}: return {earned:g} after {frames:,} frames"
 
 
 # --- what people read -----------------------------------------------------------------------------

@@ -16,9 +16,13 @@ from typing import Any
 from config import Run
 from server import journal
 from server.journal import Change, Ramp
+from tools.progress import Progress
 
 _CURVES = "curves.jsonl"  # one JSON object a line: kind, time_s, agent, frames, steps, figures
-_WIDTH, _HEIGHT, _LEFT, _BOTTOM = 560, 180, 64, 22  # of a chart, in pixels
+_WIDTH, _HEIGHT = 560, 190  # of a chart, in pixels
+_LEFT, _RIGHT, _TOP, _BOTTOM = 64, 12, 16, 22  # its margins
+_LINES = 4  # across it, about
+_MOST_NUMBERS = 40  # changes that are numbered in the charts
 _MOST_POINTS = 600  # of a line: more than that are averaged
 
 # What is drawn of each agent, in this order: title, kind of the line, figure.
@@ -35,6 +39,12 @@ _CHARTS = (
     ("Reply latency p99, ms", "interval", "latency_p99_ms"),
 )
 
+# What is told of an evaluation.
+_SCORE = (
+    *("frames", "steps", "episodes", "mean", "median", "low_quartile", "high_quartile", "lowest"),
+    *("highest", "distinct"),
+)
+
 _STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 1200px; padding: 0 1rem;
   color: #222; background: #fff; }
@@ -42,11 +52,18 @@ h1 { color: #8a6508; } h2 { margin-top: 2rem; border-bottom: 1px solid #ddd; }
 .charts { display: flex; flex-wrap: wrap; gap: 1rem; }
 figure { margin: 0; } figcaption { font-weight: 600; }
 svg { background: #fafafa; border: 1px solid #e4e4e4; }
-svg text { font: 11px system-ui, sans-serif; fill: #666; }
+svg { max-width: 100%; height: auto; }
+svg text { font: 11px system-ui, sans-serif; fill: #777; }
+svg .grid { stroke: #e8e8e8; } svg .curve { stroke: #1b7f8c; stroke-width: 1.5; fill: none; }
+svg .dot { fill: #1b7f8c; } svg .mark { stroke: #d08700; stroke-dasharray: 3 3; }
+svg text.mark { stroke: none; fill: #d08700; font-size: 9px; }
+.settings { columns: 3 20rem; } .settings table { break-inside: avoid; margin-bottom: 1rem; }
+.settings td { overflow-wrap: anywhere; font-size: 13px; }
 table { border-collapse: collapse; } td, th { padding: .15rem .8rem .15rem 0; text-align: left;
   vertical-align: top; } th { color: #666; font-weight: 500; } td.n { text-align: right; }
 @media (prefers-color-scheme: dark) { body { color: #ddd; background: #16181c; }
-  svg { background: #1e2126; border-color: #333; } h2 { border-color: #333; } }
+  svg { background: #1e2126; border-color: #333; } svg .grid { stroke: #2c3036; }
+  h1 { color: #d9a514; } h2 { border-color: #333; } th { color: #999; } }
 """
 
 
@@ -78,7 +95,9 @@ def run(options: argparse.Namespace) -> int:
         return 2
     output: Path = options.output or directory / "report.html"
     try:
-        output.write_text(page(read(directory)), encoding="utf-8")
+        with Progress(f"reading {directory}"):
+            text = page(read(directory))
+        output.write_text(text, encoding="utf-8")
     except OSError as error:
         print(f"report: cannot write {output}: {error.strerror}", file=sys.stderr)
         return 1
@@ -136,15 +155,26 @@ def _evaluation(lines: Iterable[dict[str, Any]]) -> str:
     if not found:
         return ""
     last = found[-1]
-    names = ("frames", "episodes", "mean", "median", "lowest", "highest")
-    cells = [(name, last[name]) for name in names if isinstance(last.get(name), int | float)]
-    heads = "".join(f"<th>{name}</th>" for name, _ in cells)
-    values = "".join(f"<td>{value:,.6g}</td>" for _, value in cells)
-    return f"<p>Last evaluation:</p><table><tr>{heads}</tr><tr>{values}</tr></table>"
+    best = [line for line in found if line.get("best")][-1:]
+    rows = [("last evaluation", last), *(("best so far", line) for line in best)]
+    heads = "".join(f"<th>{name.replace('_', ' ')}</th>" for name in ("", *_SCORE))
+    cells = (
+        "".join([f"<th>{title}</th>", *(f'<td class="n">{_number(line, n)}</td>' for n in _SCORE)])
+        for title, line in rows
+    )
+    return f"<table><tr>{heads}</tr>{''.join(f'<tr>{row}</tr>' for row in cells)}</table><br/>"
+
+
+def _number(line: dict[str, Any], name: str) -> str:
+    value = line.get(name)
+    if not isinstance(value, int | float):
+        return ""
+    return f"{value:,}" if isinstance(value, int) else f"{value:,.5g}"
 
 
 def _charts(lines: Sequence[dict[str, Any]], story: Story) -> str:
     drawn = []
+    until = max((float(line["frames"]) for line in lines), default=0.0)
     for title, kind, figure in _CHARTS:
         points = [
             (float(line["frames"]), float(line[figure]))
@@ -152,7 +182,7 @@ def _charts(lines: Sequence[dict[str, Any]], story: Story) -> str:
             if line.get("kind") == kind and isinstance(line.get(figure), int | float)
         ]
         if points:
-            svg = _svg(_thinned(points), story.changes)
+            svg = _svg(_thinned(points), story.changes, until)
             drawn.append(f"<figure><figcaption>{title}</figcaption>{svg}</figure>")
     return f'<div class="charts">{"".join(drawn)}</div>'
 
@@ -167,43 +197,69 @@ def _thinned(points: list[tuple[float, float]]) -> list[tuple[float, float]]:
     ]
 
 
-def _svg(points: list[tuple[float, float]], changes: Iterable[Change]) -> str:
-    """Draw one line over the frames, with a mark at every change of a live setting."""
+def _svg(points: list[tuple[float, float]], changes: Sequence[Change], until: float) -> str:
+    """Draw one line over all frames of the agent, with a mark at every change of a live setting."""
     points = [(x, y) for x, y in points if math.isfinite(y)]
     if not points:
         return ""
-    left, right = min(x for x, _ in points), max(x for x, _ in points)
-    low, high = min(y for _, y in points), max(y for _, y in points)
-    width, height = _WIDTH - _LEFT - 8, _HEIGHT - _BOTTOM - 8
+    lines = _round_values(min(y for _, y in points), max(y for _, y in points))
+    low = min(lines[0], *(y for _, y in points))
+    high = max(lines[-1], *(y for _, y in points))
+    width, height = _WIDTH - _LEFT - _RIGHT, _HEIGHT - _TOP - _BOTTOM
 
     def place(x: float, y: float) -> tuple[float, float]:
-        across = (x - left) / (right - left) if right > left else 0.5
+        across = x / until if until else 0.5
         up = (y - low) / (high - low) if high > low else 0.5
-        return _LEFT + across * width, 8 + (1 - up) * height
+        return _LEFT + across * width, _TOP + (1 - up) * height
 
-    line = " ".join(f"{x:.1f},{y:.1f}" for x, y in (place(*point) for point in points))
+    curve = " ".join(f"{x:.1f},{y:.1f}" for x, y in (place(*point) for point in points))
     marks = "".join(
-        _mark(place(change.frame, low)[0], height, change)
-        for change in changes
-        if left <= change.frame <= right
+        _mark(place(change.frame, low)[0], number, change, len(changes))
+        for number, change in enumerate(changes, start=1)
+        if change.frame <= until
     )
-    end_x, end_y = place(*points[-1])
-    dot = f'<circle cx="{end_x:.1f}" cy="{end_y:.1f}" r="2" fill="#1b7f8c"/>'
+    x, y = place(*points[-1])
+    right, below = _WIDTH - _RIGHT, _HEIGHT - 6
     return (
-        f'<svg width="{_WIDTH}" height="{_HEIGHT}" viewBox="0 0 {_WIDTH} {_HEIGHT}">{marks}'
-        f'<polyline points="{line}" fill="none" stroke="#1b7f8c" stroke-width="1.5"/>{dot}'
-        f'<text x="{_LEFT - 6}" y="16" text-anchor="end">{high:.4g}</text>'
-        f'<text x="{_LEFT - 6}" y="{8 + height}" text-anchor="end">{low:.4g}</text>'
-        f'<text x="{_LEFT}" y="{_HEIGHT - 6}">{left:,.0f}</text>'
-        f'<text x="{_WIDTH - 8}" y="{_HEIGHT - 6}" text-anchor="end">{right:,.0f} frames</text>'
+        f'<svg width="{_WIDTH}" height="{_HEIGHT}" viewBox="0 0 {_WIDTH} {_HEIGHT}">'
+        f"{''.join(_grid_line(value, place(0, value)[1]) for value in lines)}{marks}"
+        f'<polyline class="curve" points="{curve}"/>'
+        f'<circle class="dot" cx="{x:.1f}" cy="{y:.1f}" r="2.5"/>'
+        f'<text x="{_LEFT}" y="{below}">0</text>'
+        f'<text x="{right}" y="{below}" text-anchor="end">{until:,.0f} frames</text>'
         "</svg>"
     )
 
 
-def _mark(x: float, height: float, change: Change) -> str:
+def _round_values(low: float, high: float) -> list[float]:
+    """Give round values between two, for lines across a chart; at least one."""
+    if not high > low:
+        return [low]
+    rough = (high - low) / _LINES
+    size = 10 ** math.floor(math.log10(rough))
+    step = size * min((2, 5, 10), key=lambda factor: abs(size * factor - rough))
+    values = [step * n for n in range(math.ceil(low / step), math.floor(high / step) + 1)]
+    return values or [low]
+
+
+def _grid_line(value: float, y: float) -> str:
     return (
-        f'<line x1="{x:.1f}" x2="{x:.1f}" y1="8" y2="{8 + height}" stroke="#d08700" '
-        f'stroke-dasharray="3 3"><title>{html.escape(_told(change))}</title></line>'
+        f'<line class="grid" x1="{_LEFT}" x2="{_WIDTH - _RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>'
+        f'<text x="{_LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{value:.4g}</text>'
+    )
+
+
+def _mark(x: float, number: int, change: Change, count: int) -> str:
+    """Draw a change as a dashed line; its number in the journal stands above it."""
+    told = html.escape(_told(change))
+    label = (
+        f'<text class="mark" x="{x:.1f}" y="{_TOP - 4}" text-anchor="middle">{number}</text>'
+        if count <= _MOST_NUMBERS
+        else ""
+    )
+    return (
+        f'<line class="mark" x1="{x:.1f}" x2="{x:.1f}" y1="{_TOP}" y2="{_HEIGHT - _BOTTOM}">'
+        f"<title>{told}</title></line>{label}"
     )
 
 
@@ -211,11 +267,12 @@ def _journal(changes: Sequence[Change]) -> str:
     if not changes:
         return "<p>Nobody changed anything.</p>"
     rows = "".join(
-        f'<tr><td>{_clock(change.time_s)}</td><td class="n">{change.frame:,}</td>'
-        f"<td>{html.escape(_told(change))}</td></tr>"
-        for change in changes
+        f'<tr><td class="n">{number}</td><td>{_clock(change.time_s)}</td>'
+        f'<td class="n">{change.frame:,}</td><td>{html.escape(_told(change))}</td></tr>'
+        for number, change in enumerate(changes, start=1)
     )
-    return f"<table><tr><th>time</th><th>frame</th><th>change</th></tr>{rows}</table>"
+    heads = "<th></th><th>time</th><th>frame</th><th>change</th>"
+    return f"<table><tr>{heads}</tr>{rows}</table>"
 
 
 def _told(change: Change) -> str:
@@ -234,16 +291,16 @@ def _value(chosen: object) -> str:
 
 
 def _settings(settings: dict[str, Any]) -> str:
+    sections = {**settings.get("settings", {}), "versions": settings.get("versions", {})}
+    return f'<div class="settings">{"".join(map(_section, sections, sections.values()))}</div>'
+
+
+def _section(name: str, values: Any) -> str:
     rows = "".join(
-        f"<tr><th>{html.escape(str(section))}</th><td>{html.escape(str(name))}</td>"
-        f"<td>{html.escape(json.dumps(value))}</td></tr>"
-        for section, values in {
-            **settings.get("settings", {}),
-            "versions": settings.get("versions", {}),
-        }.items()
-        for name, value in (values.items() if isinstance(values, dict) else [("", values)])
+        f"<tr><td>{html.escape(str(key))}</td><td>{html.escape(json.dumps(value))}</td></tr>"
+        for key, value in (values.items() if isinstance(values, dict) else [("", values)])
     )
-    return f"<table>{rows}</table>"
+    return f'<table><tr><th colspan="2">{html.escape(str(name))}</th></tr>{rows}</table>'
 
 
 def _clock(time_s: float) -> str:

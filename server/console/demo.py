@@ -6,7 +6,16 @@ import math
 import time
 
 from server.controls import Controls
-from server.stats import AgentView, ClientView, Contention, Event, Governed, Score, Snapshot
+from server.stats import (
+    AgentView,
+    ClientView,
+    Contention,
+    Event,
+    Governed,
+    ReturnWindow,
+    Score,
+    Snapshot,
+)
 
 _HINTS = (
     "python -m client_py.atari --game pong",
@@ -32,6 +41,7 @@ def snapshot(elapsed_s: float = 5_025.0, *, clients: int = 4, agents: int = 1) -
         ),
         events=_events(time.time()),
         last_save_s=elapsed_s % 300,
+        changed_s=(time.time() - 3,),
         connect_hints=_HINTS,
         contention=Contention(0.1, 1.2, 4.6, 0.21, 0.03, 0.4),
         governed=Governed("8 ms p99", "holding", 0.85),
@@ -87,6 +97,11 @@ def _agent(name: str, elapsed_s: float, pace: float) -> AgentView:
         return_mean=sum(returns[-100:]) / 100,
         return_best=sum(returns[-100:]) / 100,
         returns=returns,
+        return_windows=(
+            ReturnWindow(100_000, 24, 15.2, 31.5),
+            ReturnWindow(1_000_000, 231, 12.7, 8.4),
+            ReturnWindow(5_000_000, 842, 3.1, 6.2),
+        ),
         history=_history(elapsed_s) if training else {},
         evaluation=_score(16.8, 19_400),
         evaluation_best=_score(17.2, 15_800),

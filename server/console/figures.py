@@ -18,13 +18,23 @@ def count(value: int) -> str:
     return f"{value:,}"
 
 
-def short(value: float) -> str:
-    """Write a large number in few characters: 123k, 1.0M."""
+def short(value: float, decimals: int = 1) -> str:
+    """Write a large number in few characters: 123k, 1.0M; without decimals 1M."""
     for unit, letter in _UNITS:
         if value >= unit * 0.9995:  # what rounds to 1000 takes the next unit
             scaled = value / unit
-            return f"{scaled:.1f}{letter}" if scaled < 9.95 else f"{scaled:.0f}{letter}"
+            return f"{scaled:.{decimals if scaled < 9.95 else 0}f}{letter}"
     return f"{value:.0f}"
+
+
+def few(value: float | None) -> str:
+    """Write a number of either sign with three digits or less: -0.42, 18.3, 250, 12k."""
+    if value is None:
+        return MISSING
+    size = abs(value)
+    if size >= 999.5:
+        return ("-" if value < 0 else "") + short(size)
+    return f"{value:.{0 if size >= 99.95 else 1 if size >= 9.995 else 2}f}"
 
 
 def rate(value: float) -> str:

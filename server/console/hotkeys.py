@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from itertools import groupby
 
 from server.console.look import Glance, View
@@ -75,6 +76,7 @@ HOTKEYS: tuple[Hotkey, ...] = (
     _up("H", "heartbeat_s", "heartbeat more", "Copy weights into play half as often."),
     Hotkey("w", Command(Verb.SYNC), "weights", "Copy the trained weights into play now."),
     Hotkey("y", Command(Verb.TARGET), "target", "Make the target network equal to the trained."),
+    Hotkey("e", Command(Verb.EVAL), "evaluate", "Have the agents play greedy episodes now."),
     Hotkey(
         "D",
         Command(Verb.FLUSH),
@@ -119,6 +121,7 @@ def symbol(key: str) -> str:
     return _SYMBOLS.get(key, key)
 
 
+@cache
 def places() -> list[tuple[str, str, tuple[Hotkey, ...]]]:
     """Give the keys, those of one kind together: what to press, the kind's name, the keys."""
     found = []

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from server.console import grid, panels, roster
+from rich.segment import Segment
+
+from server.console import charts, grid, panels, roster, theme
 from server.console.grid import PADDING, Band, Cell, whole
 from server.console.layout import Part, share_out, wishes
 from server.console.line import Line
@@ -33,6 +35,7 @@ def bands(snapshot: Snapshot, look: Look, width: int, height: int) -> list[Band]
         drawn += [
             _figures(snapshot, agent, width, rows[Part.FIGURES]),
             _history(agent, width, rows[Part.HISTORY]),
+            *charts.row(agent, charts.LEARNING, width, rows[Part.CHARTS], charts.changes(snapshot)),
             _others(snapshot, agent, width, rows[Part.AGENTS]),
         ]
     shown = seen(snapshot, look)
@@ -108,14 +111,18 @@ def _others(snapshot: Snapshot, agent: AgentView, width: int, rows: int) -> Band
 
 
 def _clients(snapshot: Snapshot, width: int, rows: int) -> Cell:
+    awaited = panels.starting(snapshot.awaited)
     if not snapshot.clients:
-        return Cell("no clients", _welcome(snapshot, width - PADDING))
+        return Cell("no clients", _welcome(snapshot, width - PADDING), awaited)
     size = len(snapshot.clients)
     lines = roster.clients(snapshot.clients, width - PADDING, rows)
-    return Cell(f"clients {size}", lines, note=_more(size - rows + 1))
+    notes = (_more(size - rows + 1), awaited)
+    return Cell(f"clients {size}", lines, ", ".join(note for note in notes if note))
 
 
 def _welcome(snapshot: Snapshot, width: int) -> list[Line]:
+    if snapshot.awaited:  # nobody needs to connect one by hand
+        return [[], [Segment(f"{panels.starting(snapshot.awaited)} ...", theme.STRONG)], []]
     return [[], *panels.hints(snapshot.connect_hints, width), []]
 
 

@@ -14,7 +14,7 @@ from server.console import figures, hotkeys, sparkline, theme
 from server.console.hotkeys import HOTKEYS, Hotkey
 from server.console.line import Line, bar, exact, figure, fit, length, spread, words
 from server.console.look import Prompt, View
-from server.stats import RETURN_WINDOW, AgentView, Event, Governed, Snapshot
+from server.stats import RETURN_WINDOW, AgentView, Event, Governed, ReturnWindow, Snapshot
 
 _AXIS_FROM_ROWS = 3  # a taller chart says what its top and its bottom stand for
 _WIDE_HEADLINE = 96
@@ -29,7 +29,9 @@ def headline(snapshot: Snapshot, agent: AgentView | None, width: int) -> Line:
     """Say what the server is doing, since when, and when it was last saved."""
     state = _state(snapshot, agent)
     saved = "not saved yet"
-    if snapshot.last_save_s is not None:
+    if snapshot.saving:
+        saved = "saving ..."
+    elif snapshot.last_save_s is not None:
         saved = f"saved {figures.age(snapshot.last_save_s)} ago"
     left = [Segment("● ", theme.STATES.get(state, theme.TITLE))]
     left += words(
@@ -47,11 +49,16 @@ def _state(snapshot: Snapshot, agent: AgentView | None) -> str:
     if not snapshot.controls.training:
         return "paused"
     if agent is None:
-        return "waiting for clients"
+        return starting(snapshot.awaited) or "waiting for clients"
     missing = agent.min_replay - agent.replay_size
     if missing > 0:
         return f"training starts in {figures.count(missing)} frames"
     return figures.clean(agent.state)
+
+
+def starting(awaited: int) -> str:
+    """Say how many emulators of ours are on their way; '' if none is."""
+    return f"starting {awaited} emulator{'s' if awaited > 1 else ''}" if awaited else ""
 
 
 def throughput(agent: AgentView, width: int) -> list[Line]:
@@ -82,12 +89,12 @@ def _passed(
 
 def learning(agent: AgentView, width: int) -> list[Line]:
     """Show what the last gradient steps looked like."""
-    span = f"{figures.real(agent.q_min)} … {figures.real(agent.q_max)}"
+    span = f"{figures.few(agent.q_min)} … {figures.few(agent.q_max)}"
     last = figure("skipped steps", figures.count(agent.skipped_steps), width)
     if agent.skipped_steps:
         last = figure("skipped steps", figures.count(agent.skipped_steps), width, theme.CAUTION)
     elif agent.agreement is not None:
-        last = figure("agreement", figures.percent(agent.agreement), width, note="with the expert")
+        last = figure("agreement", _agreement(agent), width, note="with the expert")
     return [
         _passed(
             "loss", figures.real(agent.loss), agent, "loss", width, _sound(agent.loss, theme.STRONG)
@@ -120,6 +127,7 @@ def exploration(snapshot: Snapshot, agent: AgentView, width: int) -> list[Line]:
         expert,
         bar(agent.expert_ratio, width, _mark(agent.expert_natural, theme.BAR)),
         greedy,
+        figure("agreement", _agreement(agent), width),
     ]
 
 
@@ -183,18 +191,25 @@ def play(snapshot: Snapshot, agent: AgentView, width: int) -> list[Line]:
 
 
 def _choices(snapshot: Snapshot, agent: AgentView, width: int) -> list[Line]:
-    greedy = snapshot.controls.greedy
+    controls = snapshot.controls
+    greedy = controls.greedy
+    forced = "greedy" if greedy else "expert" if controls.expert else ""
+    epsilon = forced or ("" if controls.exploring else "paused")
     return [
-        _choice("epsilon", agent.epsilon, agent.epsilon_natural, greedy, width),
-        _choice("expert", agent.expert_ratio, agent.expert_natural, greedy, width),
+        _choice("epsilon", agent.epsilon, agent.epsilon_natural, epsilon, width),
+        _choice("expert", agent.expert_ratio, agent.expert_natural, forced, width),
         figure("greedy", "on" if greedy else "off", width, _mark(not greedy, theme.PLAIN)),
     ]
 
 
-def _choice(label: str, share: float, natural: bool, greedy: bool, width: int) -> Line:
-    note = "greedy" if greedy else "natural" if natural else "override"
+def _choice(label: str, share: float, natural: bool, forced: str, width: int) -> Line:
+    note = forced or ("natural" if natural else "override")
     style = _mark(natural, theme.PLAIN)
     return figure(label, figures.share(share), width, style, note)
+
+
+def _agreement(agent: AgentView) -> str:
+    return figures.MISSING if agent.agreement is None else figures.percent(agent.agreement)
 
 
 def _mark(natural: bool, style: Style) -> Style:
@@ -238,9 +253,59 @@ def returns(agent: AgentView, width: int, rows: int) -> list[Line]:
         ("best", figures.points(agent.return_best), theme.PLAIN),
         ("episodes", figures.count(agent.episodes), theme.PLAIN),
     )
-    apart = _apart(agent)
-    lines = [_labelled(parts), *([_labelled(apart)] if apart and rows > 2 else [])]
+    more = [_windows(agent, width), _labelled(_apart(agent))]
+    lines = [_labelled(parts), *[line for line in more if line][: max(0, rows - 2)]]
     return [*lines, *_chart(agent.returns, width, rows - len(lines))]
+
+
+def standing(agent: AgentView, width: int) -> list[Line]:
+    """Show how well the agent plays: over the last frames, and in evaluations."""
+    lines = [
+        figure(
+            f"last {figures.short(window.frames, 0)}",
+            figures.points(window.mean),
+            width,
+            theme.STRONG,
+            note=_slope(window, "/M frames"),
+        )
+        for window in agent.return_windows
+    ]
+    evaluated, best = agent.evaluation, agent.evaluation_best
+    return [
+        *lines,
+        figure("episodes", figures.count(agent.episodes), width),
+        figure("evaluated", figures.points(evaluated.mean if evaluated else None), width),
+        figure("best", figures.points(best.mean if best else None), width, note=_progress(agent)),
+    ]
+
+
+def _windows(agent: AgentView, width: int) -> Line:
+    """Put mean and slope over the last frames into one line.
+
+    A window that reaches beyond the first frame shows all there is; one of them is enough.
+    """
+    unit = "/M" if width >= _WIDE_RETURNS else ""
+    line: Line = []
+    for window in agent.return_windows if agent.episodes else ():
+        line += [
+            Segment(f"{figures.short(window.frames, 0)} ", theme.QUIET),
+            Segment(figures.few(window.mean), theme.PLAIN),
+            Segment(f" {_slope(window, unit)}  ", theme.QUIET),
+        ]
+        if window.frames >= agent.frames:
+            break
+    return line
+
+
+def _slope(window: ReturnWindow, unit: str) -> str:
+    slope = window.slope
+    return "" if slope is None else f"{'+' if slope >= 0 else ''}{figures.few(slope)}{unit}"
+
+
+def _progress(agent: AgentView) -> str:
+    if agent.evaluating is None:
+        return ""
+    return f"evaluating {agent.evaluating}/{agent.evaluating_of or '?'}"
 
 
 def _apart(agent: AgentView) -> list[tuple[str, str, Style]]:
@@ -251,7 +316,8 @@ def _apart(agent: AgentView) -> list[tuple[str, str, Style]]:
     if agent.evaluation_best is not None:
         parts.append(("best", figures.points(agent.evaluation_best.mean), theme.PLAIN))
     if agent.evaluating is not None:
-        parts.append(("evaluating", figures.count(agent.evaluating), theme.PLAIN))
+        label, _, count = _progress(agent).partition(" ")
+        parts.append((label, count, theme.STRONG))
     if agent.guided_episodes:
         mean = figures.points(agent.guided_return_mean)
         parts.append(("guided", f"{mean} ({figures.count(agent.guided_episodes)})", theme.PLAIN))
@@ -374,21 +440,19 @@ def keys(width: int, rows: int) -> tuple[list[Line], int]:
         [
             piece
             for place in places[row::half]
-            for piece in (*exact(_kind(*place), size - 1), Segment(" "))
+            for piece in (*exact(_kind(*place, size - 1), size - 1), Segment(" "))
         ]
         for row in range(half)
     ]
     return lines, size * columns + 4
 
 
-def _kind(keys: str, name: str, group: tuple[Hotkey, ...]) -> Line:
+def _kind(keys: str, name: str, group: tuple[Hotkey, ...], width: int) -> Line:
     ways = [hotkey.label.partition(" ")[2] for hotkey in group]
-    told = ", ".join(dict.fromkeys(way for way in ways if way))
-    return [
-        Segment(fit(keys, 10), theme.COIN),
-        Segment(f"{name} ", theme.STRONG),
-        Segment(f"{told} ", theme.QUIET),
-    ]
+    told = ", ".join(dict.fromkeys(way for way in ways if way)) or group[0].about
+    line = [Segment(fit(keys, 10), theme.COIN), Segment(f"{name} ", theme.STRONG)]
+    fits = length(line) + len(told) <= width  # half a list says less than its name
+    return [*line, Segment(told, theme.QUIET)] if fits else line
 
 
 def _key(hotkey: Hotkey, width: int) -> Line:

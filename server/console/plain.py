@@ -35,7 +35,7 @@ def _figures(agent: AgentView) -> list[str]:
     return [
         f"frames {figures.count(agent.frames):>11} ({figures.rate(agent.frames_per_s):>6}/s)",
         f"steps {figures.count(agent.steps):>9} ({figures.rate(agent.steps_per_s):>5}/s)",
-        f"eps {figures.share(agent.epsilon)}",
+        f"epsilon {figures.share(agent.epsilon)}",
         f"replay {replay:>9}",
         f"p99 {figures.milliseconds(agent.latency_p99_ms):>5} ms",
         f"return {mean:>7} (best {best:>7}, {figures.count(agent.episodes)} episodes)",

@@ -114,7 +114,7 @@ _CLIENT_COLUMNS: tuple[Column[ClientView], ...] = (
         13,
         lambda _: "",
         right=False,
-        from_width=104,
+        from_width=128,
         draw=lambda view, width: [Segment(" "), *_mix(view, width - 1)],
     ),
     Column(
@@ -123,7 +123,7 @@ _CLIENT_COLUMNS: tuple[Column[ClientView], ...] = (
         lambda view: " " + figures.clean(view.address),
         lambda _: theme.QUIET,
         right=False,
-        from_width=132,
+        from_width=106,
     ),
 )
 

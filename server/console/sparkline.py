@@ -11,11 +11,16 @@ _BLOCKS = " ▁▂▃▄▅▆▇█"
 _LEVELS = len(_BLOCKS) - 1  # per row
 
 
-def draw(values: Sequence[float], *, width: int, rows: int = 1) -> list[str]:
+def draw(
+    values: Sequence[float], *, width: int, rows: int = 1, stretched: bool = False
+) -> list[str]:
     """Draw the series as columns that end at the right edge; more values than columns are averaged.
 
-    What is not finite leaves a gap.
+    Fewer values leave the left side free, or are stretched to fill it. What is not finite leaves
+    a gap.
     """
+    if stretched and 0 < len(values) < width:
+        values = [values[column * len(values) // width] for column in range(width)]
     return list(_drawn(tuple(values), width, rows)) if width > 0 and rows > 0 else []
 
 

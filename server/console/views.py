@@ -25,11 +25,9 @@ def clients(snapshot: Snapshot, look: Look, width: int, height: int) -> list[Ban
     first = min(look.row, max(0, len(ordered) - (rows - 1)))
     lines = roster.clients(ordered[first:], width - 2 - PADDING, rows, marked=order.title)
     shown = len(lines) - 1
-    return [
-        whole(
-            Cell(f"clients {len(ordered)}", lines, _span(first, shown, len(ordered))), width, rows
-        )
-    ]
+    notes = (_span(first, shown, len(ordered)), panels.starting(snapshot.awaited))
+    note = ", ".join(note for note in notes if note)
+    return [whole(Cell(f"clients {len(ordered)}", lines, note), width, rows)]
 
 
 def events(snapshot: Snapshot, look: Look, width: int, height: int) -> list[Band]:
@@ -71,11 +69,13 @@ def learning(snapshot: Snapshot, look: Look, width: int, height: int) -> list[Ba
     widths = grid.widths(width, 1, 1)
     cells = (
         Cell("learning", panels.learning(agent, widths[0] - PADDING)),
-        Cell("throughput", panels.throughput(agent, widths[1] - PADDING)),
+        Cell("returns", panels.standing(agent, widths[1] - PADDING)),
     )
     rows = _FIGURES if height > _FIGURES + _LEAST_CHARTS else 0
     drawn = [Band(cells, widths, rows)] if rows else []
-    return [*drawn, *charts.bands(agent, charts.LEARNING, width, height - rows - bool(rows))]
+    rest = height - rows - bool(rows)
+    marked = charts.changes(snapshot)
+    return [*drawn, *charts.bands(agent, charts.LEARNING, width, rest, marked)]
 
 
 def latency(snapshot: Snapshot, look: Look, width: int, height: int) -> list[Band]:
@@ -90,7 +90,10 @@ def latency(snapshot: Snapshot, look: Look, width: int, height: int) -> list[Ban
     )
     rows = min(_FIGURES, max(1, height - 1))
     rest = height - rows - 1
-    drawn = charts.bands(agent, charts.LATENCY, width, rest) if rest >= _LEAST_CHARTS else []
+    marked = charts.changes(snapshot)
+    drawn = (
+        charts.bands(agent, charts.LATENCY, width, rest, marked) if rest >= _LEAST_CHARTS else []
+    )
     return [Band(cells, widths, rows), *drawn]
 
 

@@ -162,8 +162,8 @@ class HybridNetwork(nn.Module):
             return torch.softmax(atoms, -1) @ self.support
         return atoms.mean(-1) if self.shape.width > 1 else atoms.squeeze(-1)
 
-    def renew_noise(self, generator: torch.Generator) -> None:
-        """Draw the noise of noisy layers anew."""
+    def renew_noise(self, generator: torch.Generator | None) -> None:
+        """Draw the noise of noisy layers anew; without a generator there is none."""
         for module in self.modules():
             if isinstance(module, NoisyLinear):
                 module.renew(generator)
@@ -224,9 +224,12 @@ class NoisyLinear(nn.Module):
         """Apply the layer."""
         return nn.functional.linear(x, self.weight, self.bias)
 
-    def renew(self, generator: torch.Generator) -> None:
-        """Draw other noise."""
+    def renew(self, generator: torch.Generator | None) -> None:
+        """Draw other noise, or take it away."""
         for noise in (self._in_noise, self._out_noise):
+            if generator is None:
+                noise.zero_()
+                continue
             drawn = torch.randn(noise.shape, generator=generator)
             noise.copy_(drawn.sign() * drawn.abs().sqrt())
 
@@ -335,11 +338,10 @@ class NumpyInference:
         self._sizes = (spaces.observation.values * shape.frame_stack, *shape.hidden_sizes)
         self._passes: dict[int, Pass] = {}  # by number of rows; 0: a lone observation
 
-    def load(self, weights: Weights) -> None:
-        """Take over a copy of the weights."""
+    def load(self, weights: Weights, *, still: bool = False) -> None:
+        """Take over a copy of the weights; noisy layers get other noise, or none."""
         self._flat.copy_(torch.from_numpy(weights.flat))
-        if self._noise is not None:
-            self._network.renew_noise(self._noise)
+        self._network.renew_noise(None if still else self._noise)
         # Contiguous the other way round: faster products with the few rows of a loop turn.
         self._layers = [
             torch.cat([weight.T, bias[None]]).contiguous().numpy()
@@ -398,11 +400,10 @@ class TorchInference:
         self._noise = _dice(seed)
         self._split = Split(spaces, shape)
 
-    def load(self, weights: Weights) -> None:
-        """Take over a copy of the weights."""
+    def load(self, weights: Weights, *, still: bool = False) -> None:
+        """Take over a copy of the weights; noisy layers get other noise, or none."""
         self._flat.copy_(torch.from_numpy(weights.flat))
-        if self._noise is not None:
-            self._network.renew_noise(self._noise)
+        self._network.renew_noise(None if still else self._noise)
 
     def __call__(self, observation: npt.NDArray[Any]) -> Outputs:
         """Judge a batch of observations: (batch, values)."""

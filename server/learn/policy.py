@@ -107,6 +107,7 @@ class Policy:
         self._rng = np.random.default_rng(seed)
         self.coding = coding
         self.weights: Weights | None = None
+        self._still = False  # whether noisy layers are without their noise
         self.compared = 0  # the expert's proposals so far
         self.agreed = 0  # of them, those that the network would have chosen too
 
@@ -114,9 +115,17 @@ class Policy:
         """Play with these weights from now on; False, and no change, if any is not finite."""
         if not np.isfinite(weights.flat).all():
             return False
-        self._inference.load(weights)
+        self._inference.load(weights, still=self._still)
         self.weights = weights
         return True
+
+    def keep_still(self, still: bool) -> None:
+        """Play without the noise of noisy layers from now on, or with it again."""
+        if still == self._still:
+            return
+        self._still = still
+        if self.weights is not None:
+            self._inference.load(self.weights, still=still)
 
     def act(
         self, observation: Array, experts: Sequence[Choice | None] | None, mix: Mix

@@ -256,12 +256,7 @@ class Listener:
         try:
             self._server = await loop.create_server(lambda: Connection(self), host, port)
         except OSError as error:
-            if error.errno == errno.EADDRINUSE:
-                raise ListenError(
-                    f"port {port} on {host} is in use by another program; "
-                    "choose another with --port, or end that program"
-                ) from error
-            raise ListenError(f"cannot listen on {host}:{port}: {error.strerror}") from error
+            raise _refusal(host, port, error) from error
         self.port = self._server.sockets[0].getsockname()[1]
         self.address = f"{host}:{self.port}"
 
@@ -321,3 +316,24 @@ def is_loopback(host: str) -> bool:
     except OSError:
         return False
     return all(str(entry[4][0]).startswith("127.") or entry[4][0] == "::1" for entry in found)
+
+
+def check_free(host: str, port: int) -> None:
+    """Raise the ListenError that starting a Listener there would raise now."""
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        for family, kind, protocol, _, address in found:
+            with socket.socket(family, kind, protocol) as end:
+                end.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                end.bind(address)
+    except OSError as error:
+        raise _refusal(host, port, error) from error
+
+
+def _refusal(host: str, port: int, error: OSError) -> ListenError:
+    if error.errno == errno.EADDRINUSE:
+        return ListenError(
+            f"port {port} on {host} is in use by another program; "
+            "choose another with --port, or end that program"
+        )
+    return ListenError(f"cannot listen on {host}:{port}: {error.strerror}")

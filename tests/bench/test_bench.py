@@ -173,6 +173,13 @@ def test_stalls_are_measured_in_fresh_processes(tmp_path: Path) -> None:
     assert figures["redraw_ms"] > 0
 
 
+def test_the_dashboard_is_measured_turn_by_turn(tmp_path: Path) -> None:
+    figures = run("screen", tmp_path / "figures.json", "--seconds", "4", "--clients", "2")
+    check_defined(figures)
+    assert figures["fps_screen"] > 0 and figures["fps_no_screen"] > 0
+    assert figures["screen_thread_percent"] > 0 and figures["screen_snapshot_percent"] > 0
+
+
 @pytest.mark.timeout(400)
 def test_what_the_client_costs_mame(tmp_path: Path) -> None:
     try:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from server.controls import Controls
-from server.stats import AgentView, ClientView, Event, Snapshot
+from server.stats import AgentView, ClientView, Event, ReturnWindow, Score, Snapshot
 
 AGENT = AgentView(
     name="pong",
@@ -46,6 +46,16 @@ AGENT = AgentView(
     return_mean=-18.3,
     return_best=-17.9,
     returns=tuple(float(value % 9) for value in range(42)),
+    return_windows=(
+        ReturnWindow(100_000, 30, -18.3, 152.4),
+        ReturnWindow(1_000_000, 42, -19.6, -2.5),
+        ReturnWindow(5_000_000, 42, -19.6, -2.5),
+    ),
+    evaluation=Score(4, -17.5, -17.5, -18.0, -17.0, -19.0, -16.0, 4, 90_000, 3_000),
+    evaluation_best=Score(4, -16.0, -16.0, -17.0, -15.0, -18.0, -14.0, 4, 60_000, 2_000),
+    evaluations=2,
+    evaluating=1,
+    evaluating_of=4,
 )
 
 CLIENT = ClientView(

@@ -75,16 +75,17 @@ def test_every_important_figure_is_visible(make_snapshot: Make, width: int, heig
         *("Coinop", "run-1", "127.0.0.1:7777", "up 00:01:25", "saved 12 s ago", "● training"),
         *("frames/s 1,003", "steps/s 81.2", "samples/s 20.3", "replay ratio 20.7"),
         *("frames 123,456", "steps 4,321", "loss 0.01234", "gradient norm 1.321"),
-        *("Q mean 0.3141", "-1.250 … 2.125", "learning rate 0.00025", "skipped steps 7"),
+        *("Q mean 0.3141", "-1.25 … 2.12", "learning rate 0.00025", "skipped steps 7"),
         *("epsilon 0.42 override", "expert 0.11 natural", "greedy off"),
         *("batch 3.4 frames", "0.8", "2.1", "3.2 s", "412"),
         *("12%", "123,456 of 1,000,000", "last -15.0", "-18.3", "best -17.9", "episodes 42"),
+        *("100k -18.3 +152", "1M -19.6 -2.50", "evaluated -17.5", "best -16.0", "evaluating 1/4"),
         *("ale-1 pong 501 21 -3.0", "47/12 0.7 now score 3", "ale-2 pong 501 21 -3.0"),
         *("listening", "a client is slow", "a frame was refused", "█"),
     ):
         assert part in text
     assert "more" not in text
-    assert "…" not in text.replace("-1.250 … 2.125", "")
+    assert "…" not in text.replace("-1.25 … 2.12", "")
 
 
 def test_a_wide_screen_shows_what_is_waited_for(make_snapshot: Make, agent: AgentView) -> None:
@@ -195,10 +196,21 @@ def test_other_agents_get_a_line_each(make_snapshot: Make, agent: AgentView) -> 
         ({"controls": Controls(greedy=True)}, "greedy on"),
         ({"stopping": True}, "● stopping"),
         ({"agents": (), "clients": ()}, "● waiting for clients"),
+        ({"agents": (), "clients": (), "awaited": 2}, "● starting 2 emulators"),
+        ({"awaited": 1}, "starting 1 emulator"),
+        ({"saving": True}, "saving ..."),
+        ({"controls": Controls(exploring=False)}, "epsilon 0.42 paused"),
+        ({"controls": Controls(expert=True)}, "expert 0.11 expert"),
     ],
 )
 def test_states(make_snapshot: Make, changes: dict[str, object], part: str) -> None:
     assert part in as_text(make_snapshot(**changes), 80, 24)
+
+
+def test_a_large_screen_has_charts_and_a_small_one_keeps_its_rows(make_snapshot: Make) -> None:
+    assert "─ mean return ─" in "".join(as_lines(make_snapshot(), 120, 40))
+    assert "─ Q mean ─" in "".join(as_lines(make_snapshot(), 220, 60))
+    assert "mean return" not in as_text(make_snapshot(), 80, 24)
 
 
 def test_a_strangers_text_cannot_control_the_terminal(
@@ -473,3 +485,17 @@ def test_not_a_number_is_marked(make_snapshot: Make, agent: AgentView) -> None:
     screen = render(make_snapshot(agents=(broken,)), Look(), width=80, height=24)
     found = [segment for line in screen.lines for segment in line if segment.text == " nan"]
     assert found and found[0].style is not None and found[0].style.bold
+
+
+def test_changes_are_marked_where_they_were(make_snapshot: Make, agent: AgentView) -> None:
+    ages = tuple(float(age) for age in range(60, 0, -1))
+    agent = replace(agent, history={"age_s": ages, "loss": tuple(range(60))})
+    now = 1_700_000_000.0
+    snapshot = make_snapshot(agents=(agent,), changed_s=(now - 500.0, now - 30.0), time_s=now)
+    lines = as_lines(snapshot, 200, 50, Look(view=View.LEARNING))
+    (line,) = [line for line in lines if "▲" in line]
+    start = line.index("60 s ago")
+    width = line.index("now") + 3 - start
+    # One of the two is older than the chart; the other was half way.
+    assert line.count("▲") == 1
+    assert line.index("▲") - start == pytest.approx(width / 2, abs=1)

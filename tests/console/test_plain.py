@@ -13,15 +13,15 @@ Make = Callable[..., Snapshot]
 
 def test_status_line(make_snapshot: Make) -> None:
     assert " ".join(status_line(make_snapshot()).split()) == (
-        "00:01:25 pong clients 2 frames 123,456 ( 1,003/s) steps 4,321 ( 81.2/s) eps 0.42 "
-        "replay 123k/1.0M p99 2.1 ms return -18.3 (best -17.9, 42 episodes)"
+        "00:01:25 pong clients 2 frames 123,456 ( 1,003/s) steps 4,321 ( 81.2/s) epsilon 0.42 "
+        "replay 123k/1.0M p99 2.1 ms return -18.3 (best -17.9, 42 episodes) evaluated -17.5"
     )
 
 
 def test_lines_of_one_run_are_aligned(make_snapshot: Make, agent: AgentView) -> None:
     later = replace(agent, frames=9_123_456, steps=654_321, return_mean=18.3, latency_p99_ms=None)
     first, second = status_line(make_snapshot()), status_line(make_snapshot(agents=(later,)))
-    for word in ("steps", "eps", "replay", "p99", "return", "best"):
+    for word in ("steps", "epsilon", "replay", "p99", "return", "best"):
         assert first.index(word) == second.index(word)
 
 

@@ -5,12 +5,26 @@ from __future__ import annotations
 import dataclasses
 import re
 import subprocess
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from docs import generate
-from server.stats import AgentView, ClientView, Contention, DialView, Governed, Snapshot
+from server.console import charts, demo, panels, roster
+from server.console.look import Look, View
+from server.console.screen import render
+from server.stats import (
+    AgentView,
+    ClientView,
+    Contention,
+    DialView,
+    Governed,
+    ReturnWindow,
+    Score,
+    Snapshot,
+)
 
 ROOT = Path(__file__).parents[2]
 PAGES = [*sorted((ROOT / "docs").glob("*.md")), ROOT / "README.md"]
@@ -30,9 +44,40 @@ def test_links_between_pages_lead_somewhere(page: Path) -> None:
 
 def test_every_figure_on_the_screen_is_defined() -> None:
     text = (ROOT / "docs" / "metrics.md").read_text()
-    for view in (Snapshot, AgentView, ClientView, DialView, Contention, Governed):
+    views = (Snapshot, AgentView, ReturnWindow, Score, ClientView, DialView, Contention, Governed)
+    for view in views:
         for field in dataclasses.fields(view):
             assert f"`{field.name}`" in text, f"docs/metrics.md does not define {field.name}"
+
+
+def test_every_label_on_the_screen_is_explained(monkeypatch: pytest.MonkeyPatch) -> None:
+    labels: set[str] = set()
+
+    def note(label: str, *_: Any, **__: Any) -> list[Any]:
+        labels.add(label)
+        return []
+
+    monkeypatch.setattr(panels, "figure", note)
+    monkeypatch.setattr(
+        panels, "_labelled", lambda parts: [piece for part in parts for piece in note(part[0])]
+    )
+    for clients in (0, 2):
+        snapshot = demo.snapshot(clients=clients)
+        played = replace(
+            snapshot.agents[0], agreement=0.5, guided_episodes=3, evaluating=1, evaluating_of=4
+        )
+        snapshot = replace(snapshot, agents=(played,), governed=None)
+        for width in (60, 80, 120, 220):
+            for view in View:
+                render(snapshot, Look(view=view), width=width, height=60)
+    labels |= {chart.title for chart in (*charts.LEARNING, *charts.LATENCY)}
+    labels |= {column.title.strip() for column in roster._CLIENT_COLUMNS}
+    assert len(labels) > 40
+    page = (ROOT / "docs" / "metrics.md").read_text()
+    rows = re.findall(r"^\| ([^|`]+) \| .*`", page, re.MULTILINE)
+    explained = {label for row in rows for label in row.split(", ")}
+    assert labels - explained - {"locks, copies"} == set()
+    assert "locks, copies |" in page
 
 
 def test_every_make_target_in_the_readme_exists() -> None:

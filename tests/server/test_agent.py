@@ -28,12 +28,12 @@ SPACES = Spaces(Observation("float32", (2,)), Actions((Discrete("s", 2),), ()), 
 SHAPE = Shape((8,))
 
 
-def make_agent(directory: Path) -> Agent:
+def make_agent(directory: Path, shape: Shape = SHAPE) -> Agent:
     replay = Replay.in_memory(Layout.of(SPACES, 4096))
     turns: list[Callable[[], None]] = []
     learner = Learner(
         spaces=SPACES,
-        shape=SHAPE,
+        shape=shape,
         rules=Rules(batch_size=4, steps_per_sample=2),
         sampler=UniformSampler(replay, 1),
     )
@@ -41,7 +41,7 @@ def make_agent(directory: Path) -> Agent:
         name="a",
         game="g",
         spaces=SPACES,
-        shape=SHAPE,
+        shape=shape,
         directory=directory,
         replay=replay,
         trainer=TrainingThread(
@@ -53,7 +53,7 @@ def make_agent(directory: Path) -> Agent:
             controls=Controls(training=False),
             on_death=lambda error: None,
         ),
-        policy=Policy(make_inference(SPACES, SHAPE, "cpu"), Coding(SPACES.actions), 1),
+        policy=Policy(make_inference(SPACES, shape, "cpu"), Coding(SPACES.actions), 1),
         schedules=Schedules(Linear(1.0, 0.0, 1000), Linear(0.5, 0.1, 1000), Linear(0.8, 0.0, 100)),
         controls=Controls(training=False),
         min_replay=10,
@@ -171,6 +171,19 @@ def test_agreement_is_the_share_of_proposals_that_the_network_would_choose(agent
     assert agent.view().agreement == 0.75
 
 
+def test_windows_hold_the_agents_own_episodes_of_the_last_frames(agent: Agent) -> None:
+    agent.set_controls(Controls(training=False, epsilon=0.0, expert_ratio=0.0))
+    feed(agent, [1.0, 2.0, 3.0])  # each is two frames: half a point a frame
+    play(agent, [[(0.0, None), (50.0, HUMAN), (0.0, None)]])
+    windows = agent.view().return_windows
+    assert [window.frames for window in windows] == [100_000, 1_000_000, 5_000_000]
+    for window in windows:
+        assert (window.episodes, window.mean) == (3, 2.0)
+        assert window.slope == pytest.approx(500_000)
+    agent._frames_before = 150_000  # as if it had played on for long
+    assert [window.episodes for window in agent.view().return_windows] == [0, 3, 3]
+
+
 def test_the_best_mean_stays_when_the_returns_fall(agent: Agent) -> None:
     feed(agent, [5.0] * 20 + [0.0] * 20)
     view = agent.view()
@@ -197,6 +210,32 @@ def test_schedules_follow_the_frames_and_overrides_win(agent: Agent) -> None:
     agent.set_controls(Controls(training=False, exploring=False, epsilon=0.25))
     assert agent.mix() == Mix(0.0, 0.0, pytest.approx(0.4))
     assert not agent.view().epsilon_natural
+
+
+@pytest.mark.parametrize(
+    "paused", [Controls(exploring=False), Controls(greedy=True), Controls(expert=True)]
+)
+@pytest.mark.parametrize("shape", [Shape((8,), noisy=True), Shape((8,), True, noisy=True)])
+def test_noisy_layers_are_still_while_nothing_is_explored(
+    tmp_path: Path, paused: Controls, shape: Shape
+) -> None:
+    agent = make_agent(tmp_path, shape)
+    quiet = make_inference(SPACES, shape, "cpu", None)
+    assert agent.weights is not None
+    quiet.load(agent.weights)
+    seen = np.random.default_rng(3).random((16, 2), np.float32)
+
+    def noisy() -> bool:
+        return not np.allclose(agent._policy._inference(seen).values, quiet(seen).values, atol=1e-4)
+
+    assert noisy()
+    agent.set_controls(paused)
+    assert not noisy()
+    assert asyncio.run(agent.refresh_policy())  # a heartbeat later, too
+    assert not noisy()
+    agent.set_controls(Controls(training=False))
+    assert noisy()
+    agent.trainer.stop(5.0)
 
 
 def test_steps_are_counted_once_and_weights_are_as_old_as_their_copy(agent: Agent) -> None:
@@ -233,6 +272,7 @@ def test_what_is_saved_is_restored(agent: Agent, tmp_path: Path) -> None:
         "episodes",
         "return_mean",
         "return_best",
+        "return_windows",
         "guided_episodes",
     ):
         assert getattr(after, name) == getattr(before, name), name

@@ -198,3 +198,23 @@ def test_an_unknown_option_is_an_error(capsys: pytest.CaptureFixture[str]) -> No
     with pytest.raises(SystemExit):
         main.make_parser().parse_args(["--batch-sise", "3"])
     assert "--batch-sise" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "meant"),
+    [
+        (["--bach-size", "3"], "did you mean --batch-size?"),
+        (["--lauch=ale:pong"], "did you mean --launch?"),
+        (["atach"], "did you mean attach?"),
+        (["eval", "--epsodes", "3"], "did you mean --episodes?"),
+    ],
+)
+def test_a_misspelt_option_or_command_is_guessed(
+    arguments: list[str], meant: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        main.main(arguments)
+    assert meant in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        main.main(["--nothing-like-it", "3"])
+    assert "did you mean" not in capsys.readouterr().err

@@ -26,6 +26,7 @@ def lines(directory: Path) -> list[dict[str, Any]]:
 def open_curves(directory: Path, problems: list[str] | None = None, now: float = 50.0) -> Curves:
     curves = Curves(
         directory,
+        settings={"learner": {"learning_rate": 0.0005, "n_step": 3}, "fleet": ()},
         places=lambda: [Place("pong", 5100, 72), Place("other", 7, 0)],
         on_problem=(problems if problems is not None else []).append,
         clock=lambda: now,
@@ -61,6 +62,7 @@ def test_every_kind_of_line_says_when_who_and_where(tmp_path: Path) -> None:
 
 def test_tensorboard_shows_the_same(tmp_path: Path) -> None:
     curves = open_curves(tmp_path)
+    curves.started(Place("pong", 4000, 60), 3)
     curves.figures(replace(VIEW, loss=0.5, q_mean=float("nan")))
     curves.marker("epsilon", None, 0.25, "keyboard")
     curves.close()
@@ -68,6 +70,10 @@ def test_tensorboard_shows_the_same(tmp_path: Path) -> None:
     reader.Reload()
     assert [(e.step, e.value) for e in reader.Scalars("learning/loss")] == [(5000, 0.5)]
     assert "learning/q_mean" not in reader.Tags()["scalars"]
+    (start,) = reader.Tensors("start")
+    words = start.tensor_proto.string_val[0].decode()
+    assert words.startswith("started with seed 3\n\n| setting | value |\n|---|---|\n")
+    assert "| learner.learning_rate | 0.0005 |\n| learner.n_step | 3 |" in words
     (marker,) = reader.Tensors("settings")
     assert marker.step == 5100
     assert marker.tensor_proto.string_val[0].decode() == "epsilon: natural → 0.25 (keyboard)"

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import json
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from live import SPACES, Client, Server
+from live import PATIENCE_S, ROOT, SPACES, Client, Server
 from test_agent import SHAPE, make_agent
 from test_agent import SPACES as SMALL
 
@@ -315,3 +317,42 @@ def test_the_schedule_evaluates_keeps_the_best_and_writes_the_curve(
     starts = (tmp_path / "runs" / "default" / "starts.jsonl").read_text().splitlines()
     assert [json.loads(line)["seed"] for line in starts] == [1, 5]
     assert json.loads(starts[0])["versions"]["ale-py"]
+
+
+def ctl_eval(tmp_path: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, str(ROOT / "main.py"), "ctl", "--runs-dir", str(tmp_path / "runs")]
+    return subprocess.run(
+        [*command, "eval"], capture_output=True, text=True, timeout=2 * PATIENCE_S, check=False
+    )
+
+
+def test_an_evaluation_can_be_asked_for_without_any_schedule(start: Start, tmp_path: Path) -> None:
+    options = ("--eval-interval-s", "0", "--eval-episodes", "3", "--no-training")
+    server = start("--launch", "gym:CartPole-v1", *options)
+    server.wait_for("joined agent CartPole-v1")
+    for _ in range(2):  # the same weights once more: asked is asked
+        found = ctl_eval(tmp_path)
+        assert found.returncode == 0, found.stderr
+        first, *_, last = found.stdout.splitlines()
+        assert first == "evaluating CartPole-v1: 3 episodes"
+        assert last.startswith("CartPole-v1: mean ") and "over 3 greedy episodes" in last
+    assert server.stop() == 0
+    first, second = curve(tmp_path, "evaluation")
+    assert first["scheduled"] and first["best"] and not second["best"]
+    assert first["mean"] == second["mean"]
+
+
+def test_an_evaluation_that_cannot_be_is_refused_with_the_reason(
+    start: Start, tmp_path: Path
+) -> None:
+    server = start("--no-training")
+    assert server.port
+    found = ctl_eval(tmp_path)
+    assert (found.returncode, found.stderr) == (1, "ctl: there is no agent to evaluate yet\n")
+    player = Client(server.port)
+    player.hello()
+    found = ctl_eval(tmp_path)
+    assert found.returncode == 1
+    assert "none of its clients was started by this server" in found.stderr
+    player.play(1)
+    assert server.stop() == 0

@@ -108,6 +108,9 @@ def test_what_an_emulator_was_started_as_is_known_by_its_name(tmp_path: Path) ->
     fleet.seat("127.0.0.1:9", "", tmp_path)
     assert fleet.launch_of({"gym-CartPole-v1-1", "ale-pong-2"}) == Launch("ale", "pong", 2)
     assert fleet.launch_of({"somebody"}) is None
+    assert fleet.awaited({"somebody", "ale-pong-2"}) == 2
+    fleet.stop()
+    assert fleet.awaited(set()) == 0
 
 
 def test_who_plays_for_an_evaluation_is_told_so(tmp_path: Path) -> None:

@@ -231,7 +231,9 @@ def test_a_device_that_is_not_there_is_named(start: Start) -> None:
 def test_a_port_in_use_is_named(start: Start) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        server = start("--port", str(port))
+        # Whoever mistyped a port need not wait for torch to hear of it.
+        script = "import sys, main; sys.exit(main.main(sys.argv[1:]) + ('torch' in sys.modules))"
+        server = start("--port", str(port), script=script)
         assert server.wait() == 2
     assert f"port {port} on 127.0.0.1 is in use by another program" in server.text
     assert "Traceback" not in server.text

@@ -14,6 +14,9 @@ from pathlib import Path
 import pytest
 from live import PATIENCE_S, ROOT, Server, Steady
 
+from server.console.hotkeys import HOTKEYS
+from server.controls import Command
+
 pytestmark = pytest.mark.skipif(shutil.which("tmux") is None, reason="tmux is not installed")
 
 
@@ -123,6 +126,66 @@ def test_the_dashboard_lives_in_a_real_terminal(terminal: Terminal, tmp_path: Pa
     assert "ready> echo still-a-shell" in shown  # the terminal echoes again
 
 
+# What each key leads to, in this order: every change is told in the events.
+TOLD = {
+    "t": "training on → off",
+    "g": "greedy off → on",
+    "x": "expert off → on",
+    "p": "exploring on → off",
+    "u": "epsilon natural → 0.45",
+    "o": "epsilon 0.45 → 0.5",
+    "i": "epsilon 0.5 → natural",
+    "j": "expert ratio natural → 0.45",
+    "l": "expert ratio 0.45 → 0.5",
+    "k": "expert ratio 0.5 → natural",
+    "b": "learning rate natural → 0.00025",
+    "m": "learning rate 0.00025 → 0.0005",
+    "n": "learning rate 0.0005 → natural",
+    "a": "steps per sample natural → 3",
+    "A": "steps per sample 3 → 4",
+    "r": "max replay ratio natural → 64",
+    "R": "max replay ratio 64 → none",
+    "f": "n step natural → 2",
+    "F": "n step 2 → 3",
+    "h": "heartbeat s natural → 5",
+    "H": "heartbeat s 5 → 10",
+    "v": "verbose off → on",
+    "z": "verbose on → off (undone)",
+    "w": "weights in play are new",
+    "y": "target network is new",
+    "s": "saved",
+    "e": "evaluating CartPole-v1: 4 episodes",
+    "Dy": "replay emptied",
+    "Clevel=3\r": "client.level natural → 3",
+}
+
+
+def test_every_key_of_the_table_works(terminal: Terminal, tmp_path: Path) -> None:
+    commands = {hotkey.key for hotkey in HOTKEYS if isinstance(hotkey.does, Command)}
+    assert commands - {"q"} <= {typed[0] for typed in TOLD}
+    shares = "--epsilon-start 0.5 --epsilon-end 0.5 --expert-start 0.5 --expert-end 0.5"
+    terminal.type(command(tmp_path, "--launch gym:CartPole-v1", shares))
+    terminal.resize(100, 50)
+    terminal.press("Enter")
+    terminal.wait_for("CartPole-v1-1")
+    terminal.type("5")
+    terminal.wait_for("events ", "joined agent")
+    for typed, told in TOLD.items():
+        terminal.type(typed)
+        terminal.wait_for(told)
+    terminal.type("c")
+    deadline = time.monotonic() + PATIENCE_S
+    while "target network is new" in terminal.screen():
+        assert time.monotonic() < deadline, "the events were not cleared"
+        time.sleep(0.05)
+    for key, told in (("2", "clients 1"), ("3", "last 100k"), ("4", "loop lag"), ("6", "chosen")):
+        terminal.type(key)
+        terminal.wait_for(told)
+    terminal.type("q")
+    terminal.wait_for("code=0")
+    terminal.is_clean()
+
+
 def test_ctrl_c_and_an_empty_server(terminal: Terminal, tmp_path: Path) -> None:
     terminal.type(command(tmp_path))
     terminal.press("Enter")
@@ -171,6 +234,8 @@ def test_attached_terminals_see_and_steer_the_same_server(
         second.type("5")
         terminal.type("u")
         second.wait_for("epsilon natural → 0.9")
+        terminal.type("e")
+        second.wait_for("agent game is not evaluated: none of its clients was started by this")
         terminal.type("6")
         terminal.wait_for("▶ training", "chosen")
         second.type("q")

@@ -6,9 +6,11 @@ import json
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
+import pytest
+
 import main
 from server.journal import Journal, Kind, Ramp, new_change
-from tools.report import page, read
+from tools.report import _round_values, page, read
 
 
 def make_run(directory: Path) -> None:
@@ -37,7 +39,7 @@ def test_the_page_tells_what_the_run_left(tmp_path: Path) -> None:
     text = page(read(tmp_path / "pong"))
     for part in (
         *("Coinop: pong", "149,900 frames", "1,499 gradient steps", "1 damaged lines"),
-        *("Agent pong", "Last evaluation", "<td>12.5</td>", "Mean return while training"),
+        *("Agent pong", "last evaluation", '<td class="n">12.5</td>', "Mean return while training"),
         *("epsilon: natural → 0.1 over 1,000 frames, by keys", "(undone), by ctl"),
         *("&lt;b&gt;odd&lt;/b&gt;", "3.11"),
     ):
@@ -49,7 +51,12 @@ def test_the_page_tells_what_the_run_left(tmp_path: Path) -> None:
     assert len(lines) == 2
     points = lines[1].attrib["points"].split()
     assert len(points) == 500
-    assert len(tree.findall(".//figure//line")) == 2  # both changes, where return_mean is drawn
+    for figure in tree.findall(".//figure"):  # both changes, in every chart, numbered
+        marks = figure.findall(".//line[@class='mark']")
+        assert [float(mark.attrib["x1"]) for mark in marks] == [
+            pytest.approx(64 + 484 * frame / 149_900, abs=0.06) for frame in (50_000, 60_000)
+        ]
+        assert [text.text for text in figure.findall(".//text[@class='mark']")] == ["1", "2"]
 
 
 def test_the_command(tmp_path: Path) -> None:
@@ -65,3 +72,16 @@ def test_a_run_without_curves_has_a_page_too(tmp_path: Path) -> None:
     (tmp_path / "pong" / "journal.jsonl").unlink()
     text = page(read(tmp_path / "pong"))
     assert "no curves yet" in text and "Nobody changed anything" in text
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "values"),
+    [
+        (-20.5, -13.0, [-20.0, -18.0, -16.0, -14.0]),
+        (0.0, 1.0, [0.0, 0.2, 0.4, 0.6, 0.8, 1.0]),
+        (1369.0, 1971.0, [1400.0, 1600.0, 1800.0]),
+        (5.0, 5.0, [5.0]),
+    ],
+)
+def test_the_lines_across_a_chart_are_round(low: float, high: float, values: list[float]) -> None:
+    assert _round_values(low, high) == pytest.approx(values)
