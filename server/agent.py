@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections import deque
 from collections.abc import Callable, Collection
@@ -178,7 +179,7 @@ class Agent:
         self.trainer.set_controls(controls)
 
     def give_way(self, share: float) -> None:
-        """Let training use only that share of its time."""
+        """Let training use only that share of its time; with 0 it rests until told otherwise."""
         if share == self._training_share:
             return
         self._training_share = share
@@ -187,7 +188,8 @@ class Agent:
         spent_s = self._stepped.spent.step_s() - before.spent.step_s()
         if steps > 0 and spent_s > 0:
             self._step_s = spent_s / steps
-        self.trainer.set_pause(min(_LONGEST_PAUSE_S, self._step_s * (1 / share - 1)))
+        pause_s = min(_LONGEST_PAUSE_S, self._step_s * (1 / share - 1)) if share else math.inf
+        self.trainer.set_pause(pause_s)
 
     async def refresh_policy(self) -> bool:
         """Copy the trained weights into play; False if they were not fit for it."""

@@ -21,8 +21,10 @@ from server import album as album_module
 from server import dials, nursery, versions
 from server import fleet as fleet_module
 from server import gate as gate_module
+from server import governor as governor_module
 from server import helm as helm_module
 from server import journal as journal_module
+from server import probe as probe_module
 from server.agent import SCHEDULED, Agent
 from server.album import Album
 from server.console.terminal import Terminal
@@ -57,7 +59,6 @@ _HISTORY_S = 1.0  # between points of the graphs
 _FLEET_S = 0.1  # between looks at the emulators
 _VIGIL_S = 0.1  # between looks at whether the loop should stay awake
 _EXAMS_S = 0.5  # between looks at evaluations
-_GOVERN_S = 0.25  # between looks at what is to be held
 _FORCED = 130  # exit code after a second Ctrl-C
 
 
@@ -245,10 +246,11 @@ class App:
         self._every(config.run.curve_interval_s, self._draw_curves)
         if config.console.telemetry or self._governor:
             loop = asyncio.get_running_loop()
-            self.probe = Probe(loop.call_soon_threadsafe)
+            interval_s = governor_module.PROBE_S if self._governor else probe_module.INTERVAL_S
+            self.probe = Probe(loop.call_soon_threadsafe, interval_s=interval_s)
             self.probe.start()
         if self._governor:
-            self._every(_GOVERN_S, self._govern)
+            self._every(governor_module.LOOK_S, self._govern)
         self._tasks.append(asyncio.create_task(self._guarded(self._keep_saving())))
         self._tasks.append(asyncio.create_task(self._guarded(self._heartbeat())))
 

@@ -1,11 +1,19 @@
-"""Lets training give way just as much as the games need: a small controller over its share of time.
+"""Lets training give way just as much as the games need, and takes the rest for it.
 
-Each look compares what is to be held with what is: a miss cuts training's share in proportion, a
-clear hold gives some of it back, and in between nothing changes.
+The rules:
+- One look a second says how much of what is allowed was used; over 1 is a miss. Two looks out of
+  three decide, so that one bad second of the machine is not blamed on anybody.
+- At the first miss training rests until two looks agree: what is reached then is the floor. Nothing
+  can be gained below it, so if the floor itself is a miss, training gives way only as far as it
+  makes things clearly worse, and people are told that the miss is not training's.
+- Else the share is searched between one that held and one that missed.
+- What was learned holds for a minute, or until the load changes.
 """
 
 from __future__ import annotations
 
+import math
+import statistics
 from collections.abc import Collection
 from dataclasses import dataclass
 from enum import Enum
@@ -14,16 +22,20 @@ import numpy as np
 import numpy.typing as npt
 
 from server.agent import Agent
-from server.probe import INTERVAL_S
 from server.stats import Governed, Rate, Recent
 
 Floats = npt.NDArray[np.float64]
 
-_WINDOW_S = 1.0  # over which is measured what is held
-_LEAST_SHARE = 0.02  # training never stops altogether: it would not be seen to recover
-_LEAST_CUT = 0.5  # of the share, in one look
-_MARGIN = 0.8  # of what is allowed: below it there is room for more training
-_GROWTH, _FIRST_GROWTH = 1.1, 0.01
+LOOK_S = 1.0  # between looks
+PROBE_S = 0.01  # between probes of the event loop's lag: its p99 is wanted within a look
+_VOTES = 3  # looks of which the median counts
+_LEAST_SHARE = 0.02  # training never stops for long: it would not be seen to recover
+_CLOSE = 1.2  # between the share that held and the one that missed: near enough
+_GROWTH = 1.5  # of the share, where it is not known which one misses
+_WORSE = 1.25  # times the floor: worse than that is training's doing, less may be chance
+_ROOM = 0.9  # of what is allowed: below it there is room for more training
+_OTHER_LOAD = 1.5  # times the frames/s of the look before
+_FORGET_LOOKS = 60
 _GAIN = 0.1  # share of their time that clients wait for us: below it, giving way gains nothing
 
 
@@ -32,6 +44,7 @@ class Hold(Enum):
 
     HOLDING = "holding"
     MISSED = "missed"
+    BEYOND = "missed anyway"  # without training, too
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,20 +64,25 @@ class Governor:
         self._fps = fps  # 0: not to be held
         self._p99_ms = p99_ms  # the same
         self._rng = np.random.default_rng(0)
-        self._rate = Rate(_WINDOW_S)
+        self._rate = Rate(LOOK_S / 2)
+        self._seen: dict[str, int] = {}  # frames, by agent
+        self._seen_lags = 0
+        self._votes: list[float] = []  # how much was used, since the share last changed
+        self._frames_per_s: float | None = None  # of the look before, with the same share
         self.share = 1.0
         self.state = Hold.HOLDING
+        self._held = _LEAST_SHARE  # a share that held, as far as is known
+        self._forget()
 
     def tend(self, agents: Collection[Agent], lag_s: Recent) -> None:
-        """Look at what the agents did of late, and let each one's training give way."""
-        fps = self._rate.update(sum(agent.batcher.frames for agent in agents))
-        newest = int(fps * _WINDOW_S)
-        latencies = [agent.batcher.latency_s.values(newest) for agent in agents]
+        """Look at what the agents did since the last time, and let each one's training give way."""
+        latencies = [agent.batcher.latency_s.values(self._fresh(agent)) for agent in agents]
+        lags, self._seen_lags = lag_s.since(self._seen_lags)
         look = Look(
-            frames_per_s=fps,
+            frames_per_s=self._rate.update(sum(agent.batcher.frames for agent in agents)),
             clients=sum(agent.batcher.players for agent in agents),
             latency_s=np.concatenate([np.zeros(0), *latencies]),
-            lag_s=lag_s.values(int(_WINDOW_S / INTERVAL_S)),
+            lag_s=lags,
         )
         share = self.decide(look)
         for agent in agents:
@@ -72,13 +90,12 @@ class Governor:
 
     def decide(self, look: Look) -> float:
         """Give the share of its time that training may use until the next look."""
-        used = max(self._used_p99(look), self._used_fps(look))
-        self.state = Hold.MISSED if used > 1 else Hold.HOLDING
-        if used > 1:
-            self.share = max(_LEAST_SHARE, self.share * max(_LEAST_CUT, 1 / used))
-        elif used < _MARGIN:
-            self.share = min(1.0, self.share * _GROWTH + _FIRST_GROWTH)
-        return self.share
+        given = self._given()
+        self._learn(look)
+        if self._given() != given:  # what comes now is not to be mixed with what was
+            self._votes.clear()
+            self._frames_per_s = None
+        return self._given()
 
     def view(self) -> Governed:
         """Give what people see of it."""
@@ -87,7 +104,86 @@ class Governor:
             f"{self._p99_ms:g} ms p99" if self._p99_ms else "",
         ]
         goal = ", ".join(goal for goal in goals if goal)
-        return Governed(goal, self.state.value, self.share)
+        return Governed(goal, self.state.value, self._given())
+
+    # --- the search -------------------------------------------------------------------------
+
+    def _learn(self, look: Look) -> None:
+        self._age += 1
+        if self._is_other_load(look):
+            if look.frames_per_s < (self._frames_per_s or 0.0):
+                self.share = 1.0
+            self._forget()
+            self._held = _LEAST_SHARE
+        elif self._age > _FORGET_LOOKS and not self._resting:
+            self._forget()
+        self._frames_per_s = look.frames_per_s
+        self._votes.append(max(self._used_p99(look), self._used_fps(look)))
+        if not self._is_agreed():
+            return
+        used = statistics.median(self._votes)
+        self._votes.clear()
+        if self._resting:
+            self._floor, self._resting, self._age = used, False, 0
+            self._weigh(self._miss)
+        elif used > 1 and not self._floor:
+            self.state, self._miss, self._resting = Hold.MISSED, used, True
+        else:
+            self._weigh(used)
+
+    def _allowed(self) -> float:
+        """Give what may be used: all, or where that is out of reach little more than the floor."""
+        return _WORSE * self._floor if self._floor > 1 else 1.0
+
+    def _weigh(self, used: float) -> None:
+        """Search for the largest share that holds."""
+        allowed = self._allowed()
+        if used > 1:
+            self.state = Hold.BEYOND if self._floor > 1 else Hold.MISSED
+        else:
+            self.state = Hold.HOLDING
+        if used > allowed:
+            self._missed = self.share
+            if self._held >= self.share:  # it held once, and does no longer
+                self._held = _LEAST_SHARE
+            close = self._missed <= _CLOSE * self._held
+            self.share = self._held if close else math.sqrt(self._held * self._missed)
+        elif used < _ROOM * allowed or self._floor > 1:
+            self._held = self.share
+            if self._missed is None:
+                self.share = min(1.0, _GROWTH * self.share)
+            elif self._missed > _CLOSE * self.share:
+                self.share = math.sqrt(self.share * self._missed)
+
+    def _given(self) -> float:
+        return 0.0 if self._resting else self.share
+
+    def _forget(self) -> None:
+        """Begin to learn anew, with the share of now."""
+        self._age = 0
+        self._floor = 0.0  # used without training; 0 if not known
+        self._resting = False
+        self._miss = 0.0  # used when the rest began
+        self._missed: float | None = None  # a share that did not
+        self._votes.clear()
+
+    def _is_agreed(self) -> bool:
+        """Say whether more looks could not change the verdict."""
+        missed = sum(vote > self._allowed() for vote in self._votes)
+        return 2 * max(missed, len(self._votes) - missed) > _VOTES
+
+    def _is_other_load(self, look: Look) -> bool:
+        before, now = self._frames_per_s, look.frames_per_s
+        if before is None:
+            return False
+        return max(before, now) > _OTHER_LOAD * max(1.0, min(before, now))
+
+    # --- what is used of what is allowed ----------------------------------------------------
+
+    def _fresh(self, agent: Agent) -> int:
+        """Give the number of an agent's frames since the last time."""
+        before, self._seen[agent.name] = self._seen.get(agent.name, 0), agent.batcher.frames
+        return agent.batcher.frames - before
 
     def _used_p99(self, look: Look) -> float:
         """Give how much of the allowed delay was used: over 1 is a miss."""
@@ -107,4 +203,4 @@ class Governor:
         short = self._fps / max(look.frames_per_s, 1.0)
         if short > 1 and waiting < _GAIN:
             return 0.0  # they ask for no more
-        return short if short > 1 else _MARGIN * short
+        return short if short > 1 else _ROOM * short

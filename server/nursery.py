@@ -31,6 +31,7 @@ from server.train.trainer import Trainer
 from server.train.workers import TrainingWorkers
 
 _REPLAY = "replay.bin"
+_GOVERNED_NICENESS = 10  # of training where something is to be held: docs/architecture.md
 
 # Live settings whose bounds are those of a setting; where they have no schedule, its value too.
 _SOURCES: dict[str, tuple[str, str]] = {
@@ -222,6 +223,7 @@ def _trainer(
         "max_replay_ratio": settings.max_replay_ratio,
         "controls": controls,
         "on_death": on_death,
+        "niceness": _GOVERNED_NICENESS if settings.hold_fps or settings.hold_p99_ms else 0,
     }
     if settings.trainer == "process":
         file = directory / _REPLAY

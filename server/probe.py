@@ -25,7 +25,7 @@ from server.stats import Contention, Recent
 
 INTERVAL_S = 0.02  # on average
 _NAP_S = 0.001
-_WINDOW = 1500  # probes over which figures are taken: half a minute
+_WINDOW_S = 30.0  # over which figures are taken
 _FORGET = 0.05  # share of a new value in the usual one
 
 
@@ -35,8 +35,9 @@ class Probe:
     def __init__(self, post: Callable[..., object], *, interval_s: float = INTERVAL_S) -> None:
         self._post = post  # has the event loop call something, from another thread
         self._interval_s = interval_s
-        self.lag_s = Recent(_WINDOW)
-        self._wait_s = Recent(_WINDOW)  # 0 where the lock was free
+        window = round(_WINDOW_S / interval_s)
+        self.lag_s = Recent(window)
+        self._wait_s = Recent(window)  # 0 where the lock was free
         self._usual_s = 0.0  # what a sleep takes longer than asked where the lock is free
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name="probe", daemon=True)

@@ -174,7 +174,7 @@ def _held(governed: Governed | None, width: int) -> Line:
     if governed is None:
         return figure("hold", "off", width)
     share = figures.percent(governed.training_share)
-    style = theme.CAUTION if governed.state == "missed" else theme.PLAIN
+    style = theme.CAUTION if governed.state.startswith("missed") else theme.PLAIN
     return figure(governed.goal, governed.state, width, style, note=share)
 
 

@@ -46,6 +46,7 @@ class Child:
             controls=Controls(training=False),  # until we are told
             on_death=self._die,
             on_progress=self._show_progress,
+            niceness=plan["niceness"],
         )
         self._hear: dict[str, Callable[[Any], object]] = {
             "controls": lambda plain: self._thread.set_controls(Controls(**plain)),

@@ -78,6 +78,7 @@ class TrainingProcess:
         controls: Controls,
         on_death: Callable[[BaseException], None],
         on_fall: Callable[[str], None],
+        niceness: int = 0,
     ) -> None:
         self._name = name
         self._directory = directory
@@ -90,6 +91,7 @@ class TrainingProcess:
             "layout": asdict(replay.layout),
             "min_replay": min_replay,
             "max_replay_ratio": max_replay_ratio,
+            "niceness": niceness,
         }
         # Told again to each process that takes over.
         self._told: dict[str, Any] = {"controls": asdict(controls), "clients": True, "pause": 0.0}

@@ -6,7 +6,9 @@ It owns the learner while it runs. Others hand it work with ``call`` and read it
 from __future__ import annotations
 
 import math
+import os
 import queue
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -63,6 +65,7 @@ class TrainingThread:
         controls: Controls,
         on_death: Callable[[BaseException], None],
         on_progress: Callable[[], None] = lambda: None,
+        niceness: int = 0,
     ) -> None:
         self.state = TrainerState.COLLECTING
         self.error: BaseException | None = None
@@ -75,6 +78,7 @@ class TrainingThread:
         self._clients = True
         self._on_death = on_death
         self._on_progress = on_progress  # called by the thread: a sample is done, it rests or wakes
+        self._niceness = niceness
         self._pause_s = 0.0
         self._requests: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._wake = threading.Event()
@@ -123,8 +127,9 @@ class TrainingThread:
         self._wake.set()
 
     def set_pause(self, pause_s: float) -> None:
-        """Rest that long after each step."""
+        """Rest that long after each step; infinity: until told otherwise."""
         self._pause_s = pause_s
+        self._wake.set()
 
     def weights(self) -> Future[Weights]:
         """Ask for a whole copy of the weights."""
@@ -164,6 +169,8 @@ class TrainingThread:
     # --- the thread -------------------------------------------------------------------------
 
     def _run(self) -> None:
+        if self._niceness and sys.platform == "linux":  # elsewhere it is the whole process's
+            os.nice(self._niceness)
         try:
             while not self._stopping:
                 self._serve_requests()
@@ -206,7 +213,7 @@ class TrainingThread:
 
     def _give_way(self) -> None:
         """Leave the machine to the games for a moment, if there is need."""
-        if self._pause_s:
+        if 0 < self._pause_s < math.inf:
             time.sleep(self._pause_s)
 
     def _wait(self) -> None:
@@ -227,6 +234,8 @@ class TrainingThread:
         """Say whether a sample may be trained now; note what to wait for if not."""
         if not self._controls.training:
             return self._rest(TrainerState.PAUSED, math.inf)
+        if self._pause_s == math.inf:
+            return self._rest(TrainerState.YIELDING, math.inf)
         if not self._clients:
             return self._rest(TrainerState.ALONE, math.inf)
         head = self._replay.head

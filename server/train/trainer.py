@@ -24,6 +24,7 @@ class TrainerState(Enum):
     PAUSED = "paused"
     ALONE = "waiting for clients"
     LIMITED = "limited by the replay ratio"
+    YIELDING = "giving way to the games"
     STOPPED = "stopped"
     DEAD = "dead"
 
@@ -55,7 +56,7 @@ class Trainer(Protocol):
         """Say whether anybody plays: with nobody there, the same frames would only wear in."""
 
     def set_pause(self, pause_s: float) -> None:
-        """Rest that long after each step, so that the games come first."""
+        """Rest that long after each step, so that the games come first; infinity: until told."""
 
     def weights(self) -> Future[Weights]:
         """Ask for a whole copy of the weights."""

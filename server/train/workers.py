@@ -116,6 +116,7 @@ class TrainingWorkers:
         max_replay_ratio: float,
         controls: Controls,
         on_death: Callable[[BaseException], None],
+        niceness: int = 0,
     ) -> None:
         self._learner = learner
         self._lock = ReadWriteLock()
@@ -130,6 +131,7 @@ class TrainingWorkers:
                 max_replay_ratio=max_replay_ratio,
                 controls=controls,
                 on_death=on_death,
+                niceness=niceness,
             )
             for number, worker in enumerate(self._workers)
         ]

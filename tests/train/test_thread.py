@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+import os
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -51,7 +54,14 @@ class CountingLearner:
 class Stage:
     """A trainer with all that it needs, and a hand to feed it."""
 
-    def __init__(self, *, min_replay: int = 20, ratio: float = 0.0, training: bool = True) -> None:
+    def __init__(
+        self,
+        *,
+        min_replay: int = 20,
+        ratio: float = 0.0,
+        training: bool = True,
+        niceness: int = 0,
+    ) -> None:
         self.learner = CountingLearner()
         self.replay = Replay.in_memory(Layout(4096, "uint8", 1, 1, 0))
         self.deaths: list[BaseException] = []
@@ -63,6 +73,7 @@ class Stage:
             max_replay_ratio=ratio,
             controls=Controls(training=training),
             on_death=self.deaths.append,
+            niceness=niceness,
         )
         self.trainer.start()
 
@@ -112,6 +123,28 @@ def test_it_waits_for_enough_frames_and_then_trains(stages: Callable[..., Stage]
     stage.feed(1)
     until(lambda: stage.learner.report.steps > 3)
     assert stage.trainer.state is TrainerState.TRAINING
+
+
+def test_it_gives_way_until_it_is_told_otherwise(stages: Callable[..., Stage]) -> None:
+    stage = stages(min_replay=2)
+    stage.feed(2)
+    until(lambda: stage.learner.calls > 3)
+    stage.trainer.set_pause(math.inf)
+    until(lambda: stage.trainer.state is TrainerState.YIELDING)
+    assert rests(stage)
+    assert stage.trainer.call(lambda: 7).result(10) == 7  # it still hears requests
+    stage.trainer.set_pause(0.001)
+    calls = stage.learner.calls
+    until(lambda: stage.learner.calls > calls + 3)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="niceness is the whole process's there")
+def test_a_nice_trainer_leaves_other_threads_as_they_are(stages: Callable[..., Stage]) -> None:
+    stage = stages(niceness=3)
+    ours = os.getpriority(os.PRIO_PROCESS, 0)
+    its = stage.trainer.call(lambda: os.getpriority(os.PRIO_PROCESS, 0)).result(10)
+    assert its == min(19, ours + 3)
+    assert os.getpriority(os.PRIO_PROCESS, 0) == ours
 
 
 def test_one_thread_and_not_ours(stages: Callable[..., Stage]) -> None:
