@@ -12,7 +12,7 @@ ARGS ?=
 PIP_ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help install run emulate mame fceux eval games test check lint format docs screenshot bench fuzz clean
+.PHONY: help install run emulate mame fceux eval games test check lint format docs screenshot flamegraph bench fuzz clean
 
 help: ## list the targets
 	@echo "Coinop: train agents on games that run in emulators"
@@ -66,6 +66,9 @@ docs: $(VENV)/.installed ## write the pages that come from the code
 
 screenshot: $(VENV)/.installed ## draw docs/dashboard.svg from a live run of SECONDS (60)
 	$(BIN)/python -m docs.screenshot $(SECONDS)
+
+flamegraph: $(VENV)/.installed-dev ## draw docs/flamegraph.svg: where the time goes while 16 clients play and training runs
+	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1 $(BIN)/python -m docs.flamegraph $(SECONDS)
 
 bench: $(VENV)/.installed ## measure this machine (python -m bench --help has more)
 	$(BIN)/python -m bench serve

@@ -26,9 +26,11 @@ def main() -> int:
         learn,
         mame,
         memory,
+        scale,
         screen,
         serve,
         stalls,
+        telemetry,
     )
     from bench import options as learner_options
     from server.emulators import LaunchError
@@ -39,6 +41,8 @@ def main() -> int:
         "hold": hold,
         "homes": homes,
         "govern": govern,
+        "scale": scale,
+        "telemetry": telemetry,
         "mame": mame,
         "hotpath": hotpath,
         "stalls": stalls,
@@ -97,6 +101,14 @@ _OPTIONS: dict[str, dict[str, Any]] = {
         "type": _positive,
         "help": "uint8 values of an observation (default: %(default)s)",
     },
+    "--most-clients": {
+        "type": _positive,
+        "help": "no more clients than that (default: %(default)s)",
+    },
+    "--most-frames": {
+        "type": _positive,
+        "help": "no larger replay than this, frames (default: %(default)s)",
+    },
     "--fps": {"type": float, "help": "frames/s offered together (default: %(default)s)"},
     "--batch-size": {"type": _positive, "help": "transitions per step (default: %(default)s)"},
     "--trainer": {
@@ -108,7 +120,7 @@ _OPTIONS: dict[str, dict[str, Any]] = {
         "help": "threads of --trainer workers (default: %(default)s)",
     },
     "--sampling": {
-        "choices": ("uniform", "priority"),
+        "choices": ("uniform", "priority", "both"),
         "help": "how transitions are chosen (default: %(default)s)",
     },
     "--warmup": {"type": float, "help": "time before each part, s (default: %(default)s)"},

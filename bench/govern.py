@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import argparse
+import asyncio
 from typing import Any
+
+import numpy as np
 
 from bench import crowd, host
 from bench.figures import Round
 from bench.hold import beside
 from server.app import App
+from server.governor import Floats, delay_p99_ms
 
 ABOUT = "a load of 500, 4,000 and again 500 frames/s, with and without a p99 that is to be held"
 OPTIONS = {
@@ -20,6 +24,8 @@ OPTIONS = {
     "--p99-ms": 3.0,
     "--warmup": 5.0,
 }
+_CONNECT_S = 0.5  # until the load clients play
+_LOOK_S = 0.5
 _LOADS = {"500": 500.0, "4000": 4000.0, "500_again": 500.0}
 
 
@@ -45,6 +51,7 @@ async def measure(options: argparse.Namespace) -> Round:
 
 async def _part(app: App, name: str, fps: float, options: argparse.Namespace) -> Round:
     """Measure one server under one load."""
+    delays = asyncio.create_task(_delay_p99_ms(app, options.warmup, options.seconds))
     seen, steps_per_s = await beside(
         app,
         fps=fps,
@@ -53,7 +60,11 @@ async def _part(app: App, name: str, fps: float, options: argparse.Namespace) ->
         clients=options.clients,
         values=options.values,
     )
-    figures = {f"{name}_answered_share": seen["fps"] / fps, f"{name}_p99_ms": seen["p99_ms"]}
+    figures = {
+        f"{name}_answered_share": seen["fps"] / fps,
+        f"{name}_p99_ms": seen["p99_ms"],
+        f"{name}_delay_p99_ms": await delays,
+    }
     if host.agent_of(app).controls.training:
         figures[f"{name}_steps_per_s"] = steps_per_s
     governed = app.snapshot().governed
@@ -61,3 +72,19 @@ async def _part(app: App, name: str, fps: float, options: argparse.Namespace) ->
         figures[f"{name}_training_share"] = governed.training_share
         figures[f"{name}_holding"] = float(governed.state == "holding")
     return figures
+
+
+async def _delay_p99_ms(app: App, warmup_s: float, seconds: float) -> float:
+    """Give what the governor holds: the delay in the server, without the clients' own."""
+    assert app.probe is not None
+    streams = (host.agent_of(app).batcher.latency_s, app.probe.lag_s)
+    await asyncio.sleep(warmup_s + _CONNECT_S)
+    seen = [stream.since(0)[1] for stream in streams]
+    kept: list[list[Floats]] = [[], []]
+    for _ in range(max(1, round(seconds / _LOOK_S))):
+        await asyncio.sleep(min(seconds, _LOOK_S))
+        for number, stream in enumerate(streams):
+            values, seen[number] = stream.since(seen[number])
+            kept[number].append(values)
+    latency_s, lag_s = (np.concatenate(values) for values in kept)
+    return delay_p99_ms(latency_s, lag_s, np.random.default_rng(0))

@@ -27,7 +27,7 @@ OPTIONS = {
     "--values": 128,
     "--fps": 2000.0,
     "--batch-size": 256,
-    "--sampling": "uniform",
+    "--sampling": "both",
     "--warmup": 1.5,
 }
 
@@ -54,14 +54,26 @@ HOMES = {
 
 
 async def measure(options: argparse.Namespace) -> Round:
-    """Measure one round: each home in turn, paced and saturated."""
+    """Measure one round: each home in turn, with each way to sample, paced and saturated."""
     figures: Round = {}
     for name, home in HOMES.items():
-        figures |= await _measure(name, home, options)
+        for sampling, suffix in _samplings(home, options.sampling):
+            figures |= await _measure(f"{name}{suffix}", home, sampling, options)
     return figures
 
 
-async def _measure(name: str, home: Home, options: argparse.Namespace) -> Round:
+def _samplings(home: Home, wanted: str) -> list[tuple[str, str]]:
+    """Give the ways to sample, and what they add to a home's name."""
+    if not home.training:
+        return [("uniform", "")]
+    return [
+        (sampling, suffix)
+        for sampling, suffix in (("uniform", ""), ("priority", "_priority"))
+        if wanted in (sampling, "both")
+    ]
+
+
+async def _measure(name: str, home: Home, sampling: str, options: argparse.Namespace) -> Round:
     settings = {
         "trainer": {
             "trainer": home.trainer,
@@ -70,7 +82,7 @@ async def _measure(name: str, home: Home, options: argparse.Namespace) -> Round:
             "training_steps_per_sample": home.steps_per_sample,
         },
         "learner": {"batch_size": options.batch_size},
-        "replay": {"sampling": options.sampling},
+        "replay": {"sampling": sampling},
     }
     load: dict[str, Any] = {
         "clients": options.clients,

@@ -72,7 +72,7 @@ class Client(asyncio.Protocol):
         self._buffer = b""
         if self._welcomed:
             now = time.perf_counter()
-            self._crowd.answered(now - self._sent_s, now - self._due_s)
+            self._crowd.answered(self._number, now - self._sent_s, now - self._due_s)
         elif type(wire.read_control(wire.unpack(data[4:]))) is wire.Welcome:
             self._welcomed = True
         self._next()
@@ -117,6 +117,7 @@ class Crowd:
         self._values: int = options.values
         self._latencies = array("d")
         self._lateness = array("d")
+        self._replies = [0] * options.clients  # by client
         self._counting = False
 
     def frames_of(self, number: int) -> list[bytearray]:
@@ -127,9 +128,10 @@ class Crowd:
             for _ in range(_VARIANTS)
         ]
 
-    def answered(self, latency_s: float, late_s: float) -> None:
-        """Count one reply: its time since its frame was sent, and since it was due."""
+    def answered(self, number: int, latency_s: float, late_s: float) -> None:
+        """Count one client's reply: its time since its frame was sent, and since it was due."""
         if self._counting:
+            self._replies[number] += 1
             self._latencies.append(latency_s)
             self._lateness.append(late_s)
 
@@ -154,6 +156,7 @@ class Crowd:
             "p99_ms": 1e3 * latencies[int(len(latencies) * 0.99)],
             "max_ms": 1e3 * latencies[-1],
             "p99_due_ms": 1e3 * lateness[int(len(lateness) * 0.99)],
+            "slowest_share": min(self._replies) * options.clients / len(latencies),
             "lost": self.lost,
         }
 

@@ -1,4 +1,7 @@
-"""What the server's memory does under load: a real server process, watched from outside."""
+"""What the server's memory does under load, and whether any of its clients is left behind.
+
+A real server process, watched from outside; a client that is disconnected ends the benchmark.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from pathlib import Path
 from bench import crowd
 from bench.figures import Round
 
-ABOUT = "memory of a server that trains at --fps frames/s, after the first minute and at the end"
+ABOUT = "memory of a server that trains at --fps frames/s for a while, and its slowest client"
 OPTIONS = {
     "--rounds": 3,
     "--seconds": 5.0,
@@ -43,7 +46,12 @@ async def measure(options: argparse.Namespace) -> Round:
             )
             figures = await watching
             replay = Path(directory, "default", "agents", "bench", "replay.bin")
-            figures |= {"fps": played["fps"], "replay_file_mb": replay.stat().st_blocks * 512 / 1e6}
+            figures |= {
+                "fps": played["fps"],
+                "p99_ms": played["p99_ms"],
+                "slowest_client_share": played["slowest_share"],
+                "replay_file_mb": replay.stat().st_blocks * 512 / 1e6,
+            }
         finally:
             server.terminate()
             await server.wait()
@@ -51,17 +59,17 @@ async def measure(options: argparse.Namespace) -> Round:
 
 
 async def _watch(pid: int, seconds: float) -> Round:
-    settled_s = min(_SETTLED_S, seconds / 2)
-    await asyncio.sleep(settled_s)
-    before = _memory_mb(pid)
-    await asyncio.sleep(seconds - settled_s)
-    after = _memory_mb(pid)
-    return {
-        "anonymous_mb_settled": before["RssAnon"],
-        "anonymous_mb_end": after["RssAnon"],
-        "mapped_mb_settled": before["RssFile"],
-        "mapped_mb_end": after["RssFile"],
-    }
+    """Look when the server has settled, half-way, and at the end."""
+    settled_s = min(_SETTLED_S, seconds / 3)
+    figures: Round = {}
+    passed_s = 0.0
+    for name, when_s in (("settled", settled_s), ("middle", seconds / 2), ("end", seconds)):
+        await asyncio.sleep(when_s - passed_s)
+        passed_s = when_s
+        memory = _memory_mb(pid)
+        figures[f"anonymous_mb_{name}"] = memory["RssAnon"]
+        figures[f"mapped_mb_{name}"] = memory["RssFile"]
+    return figures
 
 
 def _memory_mb(pid: int) -> dict[str, float]:

@@ -125,19 +125,12 @@ class Batcher:
         decision: Decision,
         sources: list[int],
     ) -> None:
-        """Answer each client.
-
-        All replies are packed first and written in one burst: a client that is still busy with
-        the first need not be woken for the next, which is most of what a write costs.
-        """
+        """Answer each client."""
         discrete, continuous = self._policy.coding.batch_to_wire(decision)
-        replies = [
-            encode_action(sequence, choices, values, source, session.settings)
-            for session, sequence, choices, values, source in zip(
-                sessions, sequences, discrete, continuous, sources, strict=True
-            )
-        ]
-        for session, reply in zip(sessions, replies, strict=True):
+        for session, sequence, choices, values, source in zip(
+            sessions, sequences, discrete, continuous, sources, strict=True
+        ):
+            reply = encode_action(sequence, choices, values, source, session.settings)
             session.write(reply)
             session.last_reply = reply
             session.settings = None

@@ -44,7 +44,7 @@ class Hold(Enum):
 
     HOLDING = "holding"
     MISSED = "missed"
-    BEYOND = "missed anyway"  # without training, too
+    BEYOND = "missed anyway"  # without training, too: it is not to blame
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +55,14 @@ class Look:
     clients: int
     latency_s: Floats  # of frames, from their arrival to their reply
     lag_s: Floats  # of the event loop: how long a frame waits to arrive
+
+
+def delay_p99_ms(latency_s: Floats, lag_s: Floats, rng: np.random.Generator) -> float:
+    """Give the 99th percentile of a frame's delay in the server.
+
+    It waits to arrive and then for its reply; the two are measured apart.
+    """
+    return float(1e3 * np.percentile(latency_s + rng.choice(lag_s, len(latency_s)), 99))
 
 
 class Governor:
@@ -189,9 +197,7 @@ class Governor:
         """Give how much of the allowed delay was used: over 1 is a miss."""
         if not self._p99_ms or not len(look.latency_s) or not len(look.lag_s):
             return 0.0
-        # A frame waits to arrive and then for its reply; the two are measured apart.
-        delay_s = look.latency_s + self._rng.choice(look.lag_s, len(look.latency_s))
-        return float(1e3 * np.percentile(delay_s, 99) / self._p99_ms)
+        return delay_p99_ms(look.latency_s, look.lag_s, self._rng) / self._p99_ms
 
     def _used_fps(self, look: Look) -> float:
         """Give how many times too slow we are, as long as the clients wait for us."""

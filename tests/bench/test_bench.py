@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from bench import __main__ as command_line
-from bench import homes, options
+from bench import homes, options, scale
 from server import emulators
 from server.emulators import LaunchError, Program
 from server.train.workers import Worker
@@ -29,7 +29,14 @@ FIGURES = {
         "p50_ms",
         "p99_ms",
     },
-    "memory": {"anonymous_mb_settled", "anonymous_mb_end", "mapped_mb_end", "replay_file_mb"},
+    "memory": {
+        "anonymous_mb_settled",
+        "anonymous_mb_middle",
+        "anonymous_mb_end",
+        "mapped_mb_end",
+        "slowest_client_share",
+        "replay_file_mb",
+    },
     "hold": {
         "fps_offered",
         "fps_answered",
@@ -115,13 +122,21 @@ def test_the_costs_of_options_are_ratios_to_the_plain_learner(tmp_path: Path) ->
 
 def test_the_homes_are_measured_side_by_side(tmp_path: Path) -> None:
     brief = ("--seconds", "0.3", "--warmup", "0.2", "--clients", "4", "--batch-size", "32")
-    figures = run("homes", tmp_path / "figures.json", *brief)
+    figures = run("homes", tmp_path / "figures.json", *brief, "--sampling", "priority")
     page = (ROOT / "docs" / "benchmarks.md").read_text()
-    for home in homes.HOMES:
+    for home, made in homes.HOMES.items():
+        name = f"{home}_priority" if made.training else home
         assert f"`{home}`" in page
-        assert figures[f"{home}_fps"] > 0 and figures[f"{home}_fps_saturated"] > 0
+        assert figures[f"{name}_fps"] > 0 and figures[f"{name}_fps_saturated"] > 0
         # How many steps fit into so short a time is not for a test to say.
-        assert (f"{home}_steps_per_s" in figures) == homes.HOMES[home].training
+        assert (f"{name}_steps_per_s" in figures) == made.training
+
+
+def test_each_home_is_measured_with_both_ways_to_sample() -> None:
+    home = homes.HOMES["thread_1x4"]
+    assert homes._samplings(home, "both") == [("uniform", ""), ("priority", "_priority")]
+    assert homes._samplings(home, "uniform") == [("uniform", "")]
+    assert homes._samplings(homes.HOMES["none"], "both") == [("uniform", "")]
 
 
 def test_a_single_lock_lets_one_worker_train_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -153,7 +168,38 @@ def test_the_governor_is_measured_under_a_changing_load(tmp_path: Path) -> None:
     check_defined(figures)
     for part in ("500", "4000", "500_again"):
         assert figures[f"free_{part}_steps_per_s"] > 0
-        assert 0 < figures[f"held_{part}_training_share"] <= 1
+        assert 0 <= figures[f"held_{part}_training_share"] <= 1
+        assert figures[f"held_{part}_holding"] in (0, 1)
+
+
+def test_what_grows_with_clients_network_and_replay(tmp_path: Path) -> None:
+    brief = ("--seconds", "0.3", "--warmup", "0.2", "--clients", "4")
+    least = ("--most-clients", "4", "--most-frames", "100000")
+    figures = run("scale", tmp_path / "figures.json", *brief, *least)
+    check_defined(figures)
+    names = ["clients_1", "clients_4", "replay_100000"]
+    names += [f"network_{name}" for name in scale.NETWORKS]
+    for name in names:
+        assert figures[f"p99_ms_{name}"] > 0 and figures[f"fps_saturated_{name}"] > 0
+    four, one = figures["p99_ms_clients_4"], figures["p99_ms_clients_1"]
+    assert figures["p99_over_linear"] == pytest.approx(four / one / 4)
+    assert figures["append_largest_over_smallest"] == 1  # there is only one
+
+
+def test_a_replay_that_the_disk_cannot_hold_is_refused_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["bench", "scale", "--most-frames", str(10**15)])
+    with pytest.raises(SystemExit, match="set TMPDIR, or --most-frames to less"):
+        command_line.main()
+
+
+def test_what_it_costs_to_be_watched(tmp_path: Path) -> None:
+    figures = run("telemetry", tmp_path / "figures.json", "--seconds", "1", "--clients", "2")
+    check_defined(figures)
+    for name in ("fps", "steps_per_s"):
+        on, off = figures[f"{name}_watched"], figures[f"{name}_unwatched"]
+        assert figures[f"{name}_watched_over_unwatched"] == pytest.approx(on / off)
 
 
 def test_heads_are_compared_by_what_their_trainings_earn(tmp_path: Path) -> None:

@@ -26,6 +26,7 @@ from server.console.dashboard import Dashboard, drawn, export_svg, render
 from server.console.hotkeys import HOTKEYS, places, symbol
 from server.console.look import Look, Prompt, View
 from server.controls import Controls
+from server.governor import Hold
 from server.stats import (
     AgentView,
     ClientView,
@@ -102,6 +103,13 @@ def test_a_wide_screen_shows_what_is_waited_for(make_snapshot: Make, agent: Agen
     ):
         assert part in text
     assert "hold off" in as_text(make_snapshot(), 160, 45)
+
+
+@pytest.mark.parametrize("goal", ["8 ms p99", "2,000 fps"])
+def test_it_is_told_whose_fault_a_miss_is(make_snapshot: Make, goal: str) -> None:
+    governed = Governed(goal, Hold.BEYOND.value, 1.0)
+    text = as_text(make_snapshot(governed=governed), 160, 45)
+    assert f"{goal} missed anyway 100%" in text
 
 
 @pytest.mark.parametrize(("width", "height"), SIZES)
