@@ -17,7 +17,8 @@ import uvloop
 
 from bench import crowd, host
 
-PICTURE = Path(__file__).resolve().parent / "flamegraph.svg"
+ROOT = Path(__file__).resolve().parents[1]
+PICTURE = ROOT / "docs" / "flamegraph.svg"
 _CLIENTS = 16
 _RATE = 200  # looks a second
 
@@ -44,8 +45,10 @@ async def record(seconds: float) -> str:
 
 def relative(picture: str) -> str:
     """Leave nothing of this machine in the picture: no absolute path, no process number."""
-    picture = re.sub(r"(?<![\w<.])/(?:[\w.+-]+/)+(?=[\w.+-]+\.(?:py|so))", "", picture)
-    return re.sub(r"process \d+:", "process:", picture)
+    picture = picture.replace(f"{ROOT}/", "")
+    picture = re.sub(r"(?<![\w.])/(?:[\w.+-]+/)+(?=[\w.+-]+\.(?:py|so|svg)\b)", "", picture)
+    picture = re.sub(r"\bthread \(\d+\): ", "", picture)
+    return re.sub(r"\b(process|--pid) \d+", r"\1", picture)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from docs import generate
+from docs import flamegraph, generate
 from server.console import charts, demo, panels, roster
 from server.console.look import Look, View
 from server.console.screen import render
@@ -90,6 +90,20 @@ def test_make_alone_lists_the_targets() -> None:
     shown = subprocess.run(["make"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
     for target in ("install", "run", "test", "check", "bench", "docs", "screenshot"):
         assert f"make {target}" in shown
+
+
+def test_the_flame_graph_shows_both_lanes_and_no_place_on_anybodys_disk() -> None:
+    picture = (ROOT / "docs" / "flamegraph.svg").read_text()
+    assert "server/batcher.py" in picture and "server/learn/learner.py" in picture
+    for title in re.findall(r"<title>([^<]*)", picture):
+        assert not re.search(r"(?<![\w.])/\w+/|\b(thread|process) \(?\d", title), title
+
+
+def test_a_flame_graph_is_freed_from_what_is_this_machines_alone() -> None:
+    seen = f"add ({ROOT}/server/batcher.py), run (/usr/lib/python3.11/threading.py), process 47:x, "
+    seen += "thread (48): probe"
+    freed = "add (server/batcher.py), run (threading.py), process:x, probe"
+    assert flamegraph.relative(seen) == freed
 
 
 def test_every_game_is_described() -> None:
