@@ -106,7 +106,7 @@ async def _watched(app: App) -> AsyncIterator[None]:
 async def _unwatched() -> AsyncIterator[None]:
     """Keep the server from noting its history."""
     note = Agent.note_history
-    Agent.note_history = lambda agent: None  # type: ignore[method-assign]
+    Agent.note_history = lambda self: None  # type: ignore[method-assign]
     try:
         yield
     finally:

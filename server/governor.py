@@ -3,11 +3,12 @@
 The rules:
 - One look a second says how much of what is allowed was used; over 1 is a miss. Two looks out of
   three decide, so that one bad second of the machine is not blamed on anybody.
-- At the first miss training rests until two looks agree: what is reached then is the floor. Nothing
-  can be gained below it, so if the floor itself is a miss, training gives way only as far as it
-  makes things clearly worse, and people are told that the miss is not training's.
-- Else the share is searched between one that held and one that missed.
-- What was learned holds for a minute, or until the load changes.
+- At a miss training rests until two looks agree: what is reached then is the floor. Nothing can be
+  gained below it, so if the floor itself is a miss, training gives way only as far as it makes
+  things clearly worse, and people are told that the miss is not training's.
+- Else the share is searched between one that held and one that missed, and every now and then the
+  floor is looked at again: what was training's fault may be somebody else's now.
+- What was learned is forgotten after a while, and when the load changes.
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ _GROWTH = 1.5  # of the share, where it is not known which one misses
 _WORSE = 1.25  # times the floor: worse than that is training's doing, less may be chance
 _ROOM = 0.9  # of what is allowed: below it there is room for more training
 _OTHER_LOAD = 1.5  # times the frames/s of the look before
-_FORGET_LOOKS = 60
+_FRESH_LOOKS = 8  # after which a floor is looked at again before training is cut further
+_FORGET_LOOKS = 40
 _GAIN = 0.1  # share of their time that clients wait for us: below it, giving way gains nothing
 
 
@@ -79,8 +81,12 @@ class Governor:
         self._frames_per_s: float | None = None  # of the look before, with the same share
         self.share = 1.0
         self.state = Hold.HOLDING
+        self._resting = False
+        self._miss = 0.0  # how much was used when the rest began
+        self._floor = 0.0  # how much is used without training; 0 if that is not known
+        self._age = 0  # looks since then
         self._held = _LEAST_SHARE  # a share that held, as far as is known
-        self._forget()
+        self._missed: float | None = None  # a share that did not
 
     def tend(self, agents: Collection[Agent], lag_s: Recent) -> None:
         """Look at what the agents did since the last time, and let each one's training give way."""
@@ -133,8 +139,10 @@ class Governor:
         self._votes.clear()
         if self._resting:
             self._floor, self._resting, self._age = used, False, 0
+            if self._miss <= self._allowed():  # it was not training's: it gets everything back
+                self._missed, self.share = None, 1.0
             self._weigh(self._miss)
-        elif used > 1 and not self._floor:
+        elif used > self._allowed() and (not self._floor or self._age > _FRESH_LOOKS):
             self.state, self._miss, self._resting = Hold.MISSED, used, True
         else:
             self._weigh(used)
@@ -169,10 +177,9 @@ class Governor:
     def _forget(self) -> None:
         """Begin to learn anew, with the share of now."""
         self._age = 0
-        self._floor = 0.0  # used without training; 0 if not known
+        self._floor = 0.0
         self._resting = False
-        self._miss = 0.0  # used when the rest began
-        self._missed: float | None = None  # a share that did not
+        self._missed = None
         self._votes.clear()
 
     def _is_agreed(self) -> bool:

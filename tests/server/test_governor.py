@@ -84,13 +84,22 @@ def test_it_settles_where_the_goal_is_held_and_comes_back(
 
 
 @given(st.floats(0.03, 0.9))
-def test_once_settled_it_tries_its_luck_once_a_minute(best: float) -> None:
+def test_once_settled_it_tries_its_luck_now_and_then(best: float) -> None:
     governor = Governor(fps=0, p99_ms=10)
     plant: Plant = lambda share: 1 if share <= best else 20  # noqa: E731
     run(governor, plant, 60)
     shares = run(governor, plant, 600)
-    assert sum(share > best for share in shares) < 0.1 * len(shares)
+    assert sum(share > best for share in shares) < 0.15 * len(shares)
     assert np.mean(shares) > 0.7 * best
+
+
+def test_what_was_trainings_fault_may_be_somebody_elses_later() -> None:
+    """The machine is quiet while training rests, and then somebody else delays everything."""
+    governor = Governor(fps=0, p99_ms=8)
+    run(governor, lambda share: 2 + 10 * share, 5)
+    shares = run(governor, lambda share: 30 + share, 60)
+    assert governor.state is Hold.BEYOND and governor.share == 1.0
+    assert np.mean(shares) > 0.6
 
 
 def test_less_load_gives_training_everything_at_once() -> None:
