@@ -23,7 +23,9 @@ import numpy as np
 
 from server.stats import Contention, Recent
 
-INTERVAL_S = 0.04  # on average: more often would cost more than 1 % of the frames/s
+# On average. Each look may take the lock from the event loop for a switch interval, so that 20 a
+# second would cost 1 % of its time and more.
+INTERVAL_S = 0.1
 _NAP_S = 0.001
 _WINDOW_S = 30.0  # over which figures are taken
 _FORGET = 0.05  # share of a new value in the usual one
