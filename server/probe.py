@@ -23,8 +23,8 @@ import numpy as np
 
 from server.stats import Contention, Recent
 
-# On average. Each look may take the lock from the event loop for a switch interval, so that 20 a
-# second would cost 1 % of its time and more.
+# On average. A look may take the lock from the event loop, which then waits for a switch interval
+# to get it back: twenty a second would be 1 % of its time at worst.
 INTERVAL_S = 0.1
 _NAP_S = 0.001
 _WINDOW_S = 30.0  # over which figures are taken
