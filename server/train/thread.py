@@ -213,8 +213,9 @@ class TrainingThread:
 
     def _give_way(self) -> None:
         """Leave the machine to the games for a moment, if there is need."""
-        if 0 < self._pause_s < math.inf:
-            time.sleep(self._pause_s)
+        pause_s = self._pause_s  # once: it may be changed at any moment
+        if 0 < pause_s < math.inf:
+            time.sleep(pause_s)
 
     def _wait(self) -> None:
         """Sleep until there is something to do; never a loop of naps.
