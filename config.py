@@ -364,7 +364,8 @@ class Evaluation:
 
     eval_interval_s: float = setting(
         300.0,
-        "Time between evaluations of an agent, by an emulator of its own; 0 for none.",
+        "Time between evaluations of an agent, by an emulator of its own; 0 for none. Long ones "
+        "are further apart, so that they take at most a tenth of the time.",
         unit="s",
         low=0,
         high=86400 * 7,

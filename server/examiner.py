@@ -27,6 +27,7 @@ from server.stats import EventLog, Score
 _MOST = 8  # evaluations at once, those that people start included
 _NICENESS = 19
 _END_S = 3.0  # for an emulator to end by itself
+_REST = 9.0  # times as long as an evaluation took: on a full machine it slows the games meanwhile
 
 
 class ExamError(RuntimeError):
@@ -39,7 +40,7 @@ class _Turn:
 
     agent: Agent
     emulator: Emulator
-    began_s: float
+    began_s: float  # again when the client has said Hello: then it plays
     evaluation: Evaluation | None = None  # once the client has said Hello
     over: bool = False
 
@@ -153,7 +154,7 @@ class Examiner:
             return
         self._running[evaluation] = agent
         if turn:
-            turn.evaluation = evaluation
+            turn.evaluation, turn.began_s = evaluation, self._clock()
         else:
             self._events.add(f"{hello.client} at {connection.address} evaluates {agent.name}")
         self._show(agent)
@@ -265,7 +266,8 @@ class Examiner:
             self._events.add(f"no evaluation of agent {turn.agent.name}: {problem}", "warning")
         if problem or turn.over:
             self._turn = None
-            self._due_s[turn.agent.name] = now + self._interval_s  # a long one earns a long rest
+            rest_s = max(self._interval_s, _REST * (now - turn.began_s))
+            self._due_s[turn.agent.name] = now + rest_s
             self._show(turn.agent)
             if turn.evaluation is None or problem:
                 turn.emulator.signal(signal.SIGKILL)

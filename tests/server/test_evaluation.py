@@ -18,7 +18,8 @@ from test_agent import SPACES as SMALL
 
 from client_py.ale import AleGame
 from server.evaluation import SEED, Evaluation
-from server.examiner import Examiner
+from server.examiner import Examiner, _Turn
+from server.fleet import Emulator
 from server.learn import checkpoint as checkpoints
 from server.learn.checkpoint import Checkpoint
 from server.learn.network import Weights, to_flat
@@ -183,6 +184,30 @@ def conclude(agent: Any, events: EventLog, value: float, *, scheduled: bool = Tr
     show(connection, [(START, 0.0), (TERMINAL, value)])
     exam = examiner({"a": agent}, events)
     asyncio.run(exam._conclude(agent, evaluation, scheduled=scheduled))
+
+
+def test_a_long_evaluation_is_followed_by_a_longer_rest(tmp_path: Path) -> None:
+    now, agent = [1000.0], make_agent(tmp_path)
+    exam = examiner({"a": agent}, EventLog())
+    exam._interval_s, exam._clock = 60.0, lambda: now[0]
+    for took_s, rest_s in ((2.0, 60.0), (200.0, 1800.0)):
+        exam._turn = _Turn(agent, _Nobody(), began_s=now[0], over=True)
+        now[0] += took_s
+        asyncio.run(exam.tend())
+        assert exam._due_s["a"] == now[0] + rest_s
+
+
+class _Nobody(Emulator):
+    """An emulator that has ended."""
+
+    def __init__(self) -> None:
+        pass
+
+    def signal(self, number: int) -> None:
+        pass
+
+    def end(self, patience_s: float) -> None:
+        pass
 
 
 def test_the_best_is_kept_and_a_later_start_knows_its_score(tmp_path: Path) -> None:
