@@ -52,9 +52,13 @@ class Server:
     )
     token_file: str = setting(
         "",
-        "File that holds the secret clients must show; the variable COINOP_TOKEN works too.",
+        "File that holds the secret clients must know; the variable COINOP_TOKEN works too.",
         unit="path",
     )
+    tls_cert: str = setting(
+        "", "File with a certificate (PEM): clients then connect with TLS.", unit="path"
+    )
+    tls_key: str = setting("", "File with the certificate's key (PEM).", unit="path")
     max_clients: int = setting(
         256, "Connections served at once; one more is refused.", unit="clients", low=1, high=65536
     )
@@ -599,7 +603,7 @@ def client_settings(texts: Sequence[str]) -> dict[str, int | float | str]:
 
 
 def read_token(path: str) -> str:
-    """Read the secret that clients show from a file, or from COINOP_TOKEN where none is named."""
+    """Read the secret that clients know from a file, or from COINOP_TOKEN where none is named."""
     if not path:
         return os.environ.get("COINOP_TOKEN", "")
     try:
@@ -704,6 +708,11 @@ def _checked_one(f: dataclasses.Field[Any], kind: type, value: Any) -> Any:
 
 def _check_together(config: Config) -> None:
     """Refuse values that are each allowed but make no sense together."""
+    if bool(config.server.tls_cert) != bool(config.server.tls_key):
+        raise ConfigError(
+            f"tls_cert = {config.server.tls_cert!r} and tls_key = {config.server.tls_key!r} go "
+            "together: give both or none"
+        )
     capacity = config.replay.replay_capacity or _USUAL_CAPACITY
     if config.replay.min_replay > capacity // 2:
         raise ConfigError(

@@ -42,6 +42,7 @@ from server.journal import Change, Journal
 from server.learn.checkpoint import CheckpointError
 from server.learn.replay import ReplayError
 from server.lobby import Lobby, Refused
+from server.net import tls
 from server.net.listener import Listener, ListenError, is_loopback
 from server.net.wire import Hello
 from server.probe import Probe
@@ -59,6 +60,8 @@ _HISTORY_S = 1.0  # between points of the graphs
 _FLEET_S = 0.1  # between looks at the emulators
 _VIGIL_S = 0.1  # between looks at whether the loop should stay awake
 _EXAMS_S = 0.5  # between looks at evaluations
+_LEAST_TOKEN = 16  # characters, where other machines can try
+_OWNER_ONLY = 0o077  # whatever we or our emulators write, others may not even look at
 _FORCED = 130  # exit code after a second Ctrl-C
 
 
@@ -141,7 +144,6 @@ class App:
             self._governor = Governor(fps=trainer.hold_fps, p99_ms=trainer.hold_p99_ms)
         self.lobby = Lobby(
             find_agent=self._find_agent,
-            token=token,
             max_clients=config.server.max_clients,
             max_message_bytes=config.server.max_message_bytes,
             heartbeat_s=config.server.client_timeout_s / 3,
@@ -157,6 +159,7 @@ class App:
             max_silent=config.server.max_clients,
             hello_timeout_s=config.server.hello_timeout_s,
             client_timeout_s=config.server.client_timeout_s,
+            token=token,
         )
 
     @property
@@ -187,15 +190,11 @@ class App:
     async def startup(self) -> None:
         """Listen, open the run, take up its agents, start the emulators."""
         config = self._config
-        if not is_loopback(config.server.host) and not self._token:
-            raise ListenError(
-                f"host = {config.server.host!r} can be reached from other machines, so a token is "
-                "needed: set COINOP_TOKEN or --token-file, or use --host 127.0.0.1"
-            )
+        _check_open_host(config.server.host, self._token)
         _check_device(config.network.device)
         asyncio.get_running_loop().set_exception_handler(self._loop_error)
         # The port first: if it is taken, nothing is written anywhere.
-        await self.listener.start(config.server.host, config.server.port)
+        inside = await self._listen()
         self._run = Run.open(Path(config.run.runs_dir), config.run.run, fresh=config.run.fresh)
         if self._run.kept_as is not None:
             self.events.add(f"starting over; the old run is kept as {_short(self._run.kept_as)}")
@@ -228,8 +227,8 @@ class App:
             self.events.add(f"connect an emulator with: {commands}")
         played = sum(agent.frames for agent in self.agents.values())
         homes = self._run.path / "emulators"
-        self._fleet.seat(self.listener.address, self._token, homes, played)
-        self._examiner.seat(fleet_module.reachable(self.listener.address), self._token, homes)
+        self._fleet.seat(inside, self._token, homes, played)
+        self._examiner.seat(fleet_module.reachable(inside), self._token, homes)
         # What exists now stays: a full collection over torch's 170,000 objects would stop every
         # thread for over a tenth of a second (docs/architecture.md).
         gc.collect()
@@ -253,6 +252,19 @@ class App:
             self._every(governor_module.LOOK_S, self._govern)
         self._tasks.append(asyncio.create_task(self._guarded(self._keep_saving())))
         self._tasks.append(asyncio.create_task(self._guarded(self._heartbeat())))
+
+    async def _listen(self) -> str:
+        """Open the front door; give the address for emulators of our own.
+
+        Those that speak Lua know no TLS, so with it they come in by a door for this machine only.
+        """
+        server = self._config.server
+        if not server.tls_cert:
+            await self.listener.start(server.host, server.port)
+            return self.listener.address
+        context = tls.for_server(Path(server.tls_cert), Path(server.tls_key))
+        await self.listener.start(server.host, server.port, context)
+        return await self.listener.start_inside()
 
     async def shutdown(self) -> None:
         """Stop accepting, say Bye, let the trainers finish, save, let go of the run."""
@@ -346,9 +358,10 @@ class App:
         """Give commands that connect an emulator to this server."""
         host, port = self._config.server.host, self.listener.port
         options = "" if (host, port) == ("127.0.0.1", 9797) else f" --server {host}:{port}"
-        if host in ("0.0.0.0", "::", ""):
+        if host in fleet_module.EVERYWHERE:
             options = f" --server THIS_MACHINE:{port}"
         options += " --token-file FILE" if self._token else ""
+        options += " --tls-ca FILE" if self._config.server.tls_cert else ""
         python = _short(Path(sys.executable))
         return tuple(
             f"{python} -m client_py {game}{options}" for game in ("--ale pong", "--env CartPole-v1")
@@ -551,6 +564,7 @@ class App:
 
 def serve(config: Config, *, token: str) -> int:
     """Run the server until it ends; give the process's exit code."""
+    os.umask(_OWNER_ONLY)
     prepare_process(config)
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
         try:
@@ -596,6 +610,23 @@ def _client_settings(config: Config) -> dict[str, Any]:
     # Said even if it is 0: a client may come from a server that asked for pictures.
     asked = {"preview_every": config.console.preview_every}
     return {**client_settings(config.server.client_setting), **asked}
+
+
+def _check_open_host(host: str, token: str) -> None:
+    """Refuse to be reached from other machines without a token that is hard to guess."""
+    if is_loopback(host):
+        return
+    if not token:
+        raise ListenError(
+            f"host = {host!r} can be reached from other machines, so a token is "
+            "needed: set COINOP_TOKEN or --token-file, or use --host 127.0.0.1"
+        )
+    if len(token) < _LEAST_TOKEN:  # who listens on the wire may try out tokens at leisure
+        raise ListenError(
+            f"host = {host!r} can be reached from other machines, and the token has "
+            f"{len(token)} characters: it needs {_LEAST_TOKEN} or more; make one with "
+            "`openssl rand -hex 32`"
+        )
 
 
 def _check_device(device: str) -> None:

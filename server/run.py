@@ -11,6 +11,8 @@ from typing import IO, Any
 
 from server.spaces import SpaceError, Spaces, check_name, from_plain
 
+_OWNER_ONLY = 0o700
+
 
 class RunError(RuntimeError):
     """A run directory that cannot be used; the message names it and the fix."""
@@ -34,12 +36,13 @@ class Run:
         path = (runs / name).absolute()
         try:
             path.mkdir(parents=True, exist_ok=True)
+            path.chmod(_OWNER_ONLY)  # one that is there already may have been open to all
             lock = _locked(path)
             kept_as = None
             if fresh and any(entry.name != "lock" for entry in path.iterdir()):
                 kept_as = path.rename(_free_name(path))
                 lock.close()
-                path.mkdir()
+                path.mkdir(_OWNER_ONLY)
                 lock = _locked(path)
         except OSError as error:
             raise RunError(f"cannot use the run directory {path}: {error.strerror}") from error

@@ -27,6 +27,7 @@ class Desk:
         self.keeps_previews = True
         self.lost: list[str] = []
         self.faults: list[Exception] = []
+        self.turned_away: list[tuple[str, str]] = []
         self.broken = False
 
     def greet(self, connection: Connection, hello: Hello) -> None:
@@ -40,6 +41,9 @@ class Desk:
             self.lost.append,
             self.previews.append if self.keeps_previews else None,
         )
+
+    def refused(self, connection: Connection, hello: Hello, reason: str) -> None:
+        self.turned_away.append((hello.client, reason))
 
     def fault(self, connection: Connection, error: Exception) -> None:
         self.faults.append(error)

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
-from live import Client, Server, Steady
+from live import SPACES, Client, Server, Steady
 
-from server.net import wire
+from server.net import proof, wire
 from server.spaces import Actions, Discrete, Observation, Spaces
 
 
@@ -116,10 +116,38 @@ def test_a_wrong_token(bad: Client, token: str) -> None:
     assert "swordfish" not in answer.reason
 
 
+def test_the_token_is_never_sent_and_the_server_proves_itself(server: Server) -> None:
+    client = Client(server.port)
+    hello = wire.encode(wire.Hello("test", "1", "game", "game", SPACES, nonce=b"c" * 32))
+    client.send(hello)
+    challenge = client.receive()
+    assert isinstance(challenge, wire.Challenge)
+    shown = wire.encode(wire.Proof(proof.by_client("swordfish", challenge.nonce, hello[4:])))
+    assert b"swordfish" not in hello + shown
+    client.send(shown)
+    welcome = client.receive()
+    assert isinstance(welcome, wire.Welcome)
+    assert welcome.proof == proof.by_server("swordfish", challenge.nonce, hello[4:])
+
+
+def test_a_recorded_proof_is_worth_nothing_again(server: Server, good: Steady) -> None:
+    hello = wire.encode(wire.Hello("thief", "1", "game", "game", SPACES, nonce=b"c" * 32))
+    first, second = Client(server.port), Client(server.port)
+    first.send(hello)
+    shown = wire.encode(wire.Proof(proof.by_client("swordfish", first.receive().nonce, hello[4:])))
+    first.send(shown)
+    assert isinstance(first.receive(), wire.Welcome)
+    second.send(hello)
+    assert isinstance(second.receive(), wire.Challenge)
+    second.send(shown)
+    ends_with(second, wire.Reject, "wrong or missing token")
+    server.wait_for(r"warning +thief at .* refused: wrong or missing token")
+
+
 def test_another_protocol_version(bad: Client) -> None:
     answer = bad.hello(version=9, token="swordfish")
     assert isinstance(answer, wire.Reject)
-    assert "speaks protocol version 1, the client speaks 9" in answer.reason
+    assert "speaks protocol version 2, the client speaks 9" in answer.reason
 
 
 def test_a_client_that_stops_reading(server: Server, good: Steady, playing: Client) -> None:

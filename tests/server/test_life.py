@@ -254,6 +254,9 @@ def test_other_machines_need_a_token(start: Start) -> None:
     server = start("--host", "0.0.0.0", COINOP_TOKEN="")
     assert server.wait() == 2
     assert "a token is needed" in server.text
+    short = start("--host", "0.0.0.0", COINOP_TOKEN="sesame")
+    assert short.wait() == 2
+    assert "the token has 6 characters: it needs 16 or more" in short.text
 
 
 @pytest.mark.parametrize(
