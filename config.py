@@ -59,6 +59,11 @@ class Server:
         "", "File with a certificate (PEM): clients then connect with TLS.", unit="path"
     )
     tls_key: str = setting("", "File with the certificate's key (PEM).", unit="path")
+    record: str = setting(
+        "",
+        "New file for a tape: all messages of all clients, with times (python main.py replay).",
+        unit="path",
+    )
     max_clients: int = setting(
         256, "Connections served at once; one more is refused.", unit="clients", low=1, high=65536
     )

@@ -102,13 +102,13 @@ class Link:
             hello = replace(hello, nonce=secrets.token_bytes(proof.NONCE_BYTES))
         data = wire.encode(hello)
         said, expected = data[wire.HEADER_BYTES :], b""
-        self._send(data)
+        self.send(data)
         deadline = time.monotonic() + self._timeout_s
         while True:
             message = self._receive(deadline)
             if isinstance(message, Challenge):
                 expected = proof.by_server(token, message.nonce, said)
-                self._send(wire.encode(Proof(proof.by_client(token, message.nonce, said))))
+                self.send(wire.encode(Proof(proof.by_client(token, message.nonce, said))))
             elif isinstance(message, Welcome):
                 if token and not (expected and proof.equal(message.proof, expected)):
                     raise Distrusted(
@@ -126,12 +126,16 @@ class Link:
         A picture goes right before the Frame: nothing answers it.
         """
         data = wire.encode_frame(frame)
-        self._send(data if preview is None else wire.encode(preview) + data)
+        self.send(data if preview is None else wire.encode(preview) + data)
+        return self.answer(frame.sequence)
+
+    def answer(self, sequence: int) -> Action:
+        """Wait for the Action to the frame of this number."""
         deadline = time.monotonic() + self._timeout_s
         while True:
             message = self._receive(deadline)
             # An answer that came after its frame was given up belongs to nobody.
-            if type(message) is Action and message.sequence == frame.sequence:
+            if type(message) is Action and message.sequence == sequence:
                 return message
             self._hurry(deadline)
 
@@ -151,7 +155,8 @@ class Link:
         """Close without a Bye, so that the session can be resumed."""
         self._socket.close()
 
-    def _send(self, data: bytes) -> None:
+    def send(self, data: bytes) -> None:
+        """Send bytes as they are; what went wrong, the next wait for an answer says."""
         if self._hurried:
             self._socket.settimeout(self._timeout_s)
             self._hurried = False
@@ -176,7 +181,7 @@ class Link:
         except wire.WireError as error:
             raise ServerClosed(f"the server broke the protocol: {error}") from error
         if isinstance(message, Ping):
-            self._send(wire.encode(Pong()))
+            self.send(wire.encode(Pong()))
         elif isinstance(message, Bye | Error):
             raise ServerClosed(message.reason)
         return message

@@ -11,6 +11,7 @@ import signal
 import sys
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +44,8 @@ from server.learn.checkpoint import CheckpointError
 from server.learn.replay import ReplayError
 from server.lobby import Lobby, Refused
 from server.net import tls
-from server.net.listener import Listener, ListenError, is_loopback
+from server.net.listener import Connection, Listener, ListenError, is_loopback
+from server.net.tape import Tape, TapedConnection, TapeError
 from server.net.wire import Hello
 from server.probe import Probe
 from server.run import Run, RunError
@@ -55,6 +57,7 @@ from server.vigil import Vigil
 _STOP_S = 30.0  # for a trainer to finish its sample
 _FIRST_SAVE_S = 30.0  # after the start; the pause doubles until it is save_interval_s
 _PICTURES_S = 1.0  # between two writes of the clients' pictures
+_TAPE_S = 1.0  # between hand-overs of a tape to the disk
 _CLOCKS_S = 1.0  # between looks at silent clients
 _HISTORY_S = 1.0  # between points of the graphs
 _FLEET_S = 0.1  # between looks at the emulators
@@ -72,7 +75,15 @@ class DeviceError(ValueError):
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # the last: the terminal was closed
 
 # What goes wrong before the first client: told in one line. An OSError names its own file.
-STARTUP_ERRORS = (RunError, ReplayError, CheckpointError, LaunchError, DeviceError, OSError)
+STARTUP_ERRORS = (
+    RunError,
+    ReplayError,
+    CheckpointError,
+    LaunchError,
+    DeviceError,
+    TapeError,
+    OSError,
+)
 
 
 class App:
@@ -153,6 +164,7 @@ class App:
             events=self.events,
             examine=self._examiner.admit,
         )
+        self._tape = self._begin_tape()
         self.listener = Listener(
             desk=self.lobby,
             max_message_bytes=config.server.max_message_bytes,
@@ -160,6 +172,7 @@ class App:
             hello_timeout_s=config.server.hello_timeout_s,
             client_timeout_s=config.server.client_timeout_s,
             token=token,
+            connect=partial(TapedConnection, tape=self._tape) if self._tape else Connection,
         )
 
     @property
@@ -234,6 +247,9 @@ class App:
         gc.collect()
         gc.freeze()
         self._every(_CLOCKS_S, self._mind_clocks)
+        if self._tape is not None:
+            self.events.add(f"recording all messages to {_short(Path(config.server.record))}")
+            self._every(_TAPE_S, self._flush_tape)
         self._every(_HISTORY_S, self._note_history)
         if config.console.preview_every:
             self._album = Album(self._run.path / album_module.DIRECTORY)
@@ -252,6 +268,13 @@ class App:
             self._every(governor_module.LOOK_S, self._govern)
         self._tasks.append(asyncio.create_task(self._guarded(self._keep_saving())))
         self._tasks.append(asyncio.create_task(self._guarded(self._heartbeat())))
+
+    def _begin_tape(self) -> Tape | None:
+        """Begin to record, if it was asked for."""
+        if not self._config.server.record:
+            return None
+        path = Path(self._config.server.record)
+        return Tape.create(path, lambda text: self.events.add(text, "error"))
 
     async def _listen(self) -> str:
         """Open the front door; give the address for emulators of our own.
@@ -277,6 +300,8 @@ class App:
         if self.probe is not None:
             await asyncio.to_thread(self.probe.stop)
         await self.listener.close("the server is shutting down")
+        if self._tape is not None:
+            self._tape.close()
         await asyncio.to_thread(self._fleet.stop)
         await self._examiner.finish()
         for name, agent in list(self.agents.items()):
@@ -414,6 +439,10 @@ class App:
         self.steering.tend()
         if any(agent.awaits_first_weights() for agent in self.agents.values()):
             self._sync_now.set()
+
+    async def _flush_tape(self) -> None:
+        assert self._tape is not None
+        self._tape.flush()
 
     async def _note_history(self) -> None:
         for agent in self.agents.values():

@@ -191,7 +191,7 @@ class Connection(asyncio.Protocol):
         """
         self._on_frame, self._on_lost, self._on_preview = on_frame, on_lost, on_preview
         self._listener.greeted(self)
-        self._transport.write(self._protocol.welcome(welcome, spaces))
+        self.write(self._protocol.welcome(welcome, spaces))
 
     def reject(self, reason: str) -> None:
         """Turn the client away."""
@@ -207,7 +207,7 @@ class Connection(asyncio.Protocol):
         if self._transport.is_closing():
             return
         self._reason = farewell.reason
-        self._transport.write(self._protocol.close(farewell))
+        self.write(self._protocol.close(farewell))
         self._end()
 
     def _end(self) -> None:
@@ -268,8 +268,10 @@ class Listener:
         hello_timeout_s: float,
         client_timeout_s: float,
         token: str = "",
+        connect: Callable[[Listener], Connection] = Connection,
     ) -> None:
         self.desk = desk
+        self._connect = connect  # makes the connections
         self.token = token  # what clients must know; empty: whoever reaches us may play
         self.max_message_bytes = max_message_bytes
         self.address = ""
@@ -295,7 +297,7 @@ class Listener:
         loop = asyncio.get_running_loop()
         try:
             server = await loop.create_server(
-                lambda: Connection(self),
+                lambda: self._connect(self),
                 host,
                 port,
                 ssl=tls,
