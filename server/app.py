@@ -222,7 +222,7 @@ class App:
         )
         self._curves.start()
         self.steering.open(Journal.open(self._run.path / journal_module.NAME))
-        for name, (game, spaces) in self._run.agents().items():
+        for name, (game, spaces) in self._run.agents(self._warn).items():
             self.agents[name] = self._make_agent(name, game, spaces)
         self.steering.tend()  # the run's frames are known now
         if chosen := self.steering.restored():
@@ -399,6 +399,9 @@ class App:
         busiest = max(self.agents.values(), key=lambda agent: agent.batcher.frames, default=None)
         scheduled = busiest.naturals() if busiest else {}
         return scheduled.get(name, self._naturals.get(name))
+
+    def _warn(self, text: str) -> None:
+        self.events.add(text, "warning")
 
     def _changed(self, change: Change, text: str) -> None:
         """Tell of a change, and mark it on the curves."""
