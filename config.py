@@ -67,6 +67,13 @@ class Server:
     max_clients: int = setting(
         256, "Connections served at once; one more is refused.", unit="clients", low=1, high=65536
     )
+    max_per_address: int = setting(
+        256,
+        "Connections from one address at once; one more is refused.",
+        unit="clients",
+        low=1,
+        high=65536,
+    )
     max_agents: int = setting(
         8, "Agents that may train side by side in one run.", unit="agents", low=1, high=256
     )
@@ -185,6 +192,14 @@ class Policy:
     heartbeat_s: float = setting(
         10.0, "Time between copies of trained weights into play.", unit="s", low=0.1, high=3600
     )
+    weights_max_age_s: float = setting(
+        120.0,
+        "Age of the weights in play, or three heartbeats if that is more, from which an alarm is "
+        "shown.",
+        unit="s",
+        low=1,
+        high=86400,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -300,6 +315,14 @@ class Learner:
     )
     gradient_accumulation: int = setting(
         1, "Batches whose gradients are averaged into one step.", unit="batches", low=1, high=1024
+    )
+    max_bad_steps: int = setting(
+        100,
+        "Steps in a row that are not finite, after which the learner goes back to its last good "
+        "checkpoint.",
+        unit="steps",
+        low=1,
+        high=10**9,
     )
     continuous_weight: float = setting(
         1.0, "Weight of the continuous controls in the loss.", unit="factor", low=0, high=1000

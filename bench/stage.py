@@ -172,6 +172,7 @@ def _welcomed(hello: wire.Hello) -> Connection:
         desk=_Desk(),
         max_message_bytes=1 << 20,
         max_silent=1,
+        max_per_address=1,
         hello_timeout_s=10.0,
         client_timeout_s=60.0,
     )

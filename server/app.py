@@ -58,6 +58,7 @@ _STOP_S = 30.0  # for a trainer to finish its sample
 _FIRST_SAVE_S = 30.0  # after the start; the pause doubles until it is save_interval_s
 _PICTURES_S = 1.0  # between two writes of the clients' pictures
 _TAPE_S = 1.0  # between hand-overs of a tape to the disk
+_STALE_BEATS = 3  # heartbeats without new weights are no alarm yet
 _CLOCKS_S = 1.0  # between looks at silent clients
 _HISTORY_S = 1.0  # between points of the graphs
 _FLEET_S = 0.1  # between looks at the emulators
@@ -169,6 +170,7 @@ class App:
             desk=self.lobby,
             max_message_bytes=config.server.max_message_bytes,
             max_silent=config.server.max_clients,
+            max_per_address=config.server.max_per_address,
             hello_timeout_s=config.server.hello_timeout_s,
             client_timeout_s=config.server.client_timeout_s,
             token=token,
@@ -440,6 +442,11 @@ class App:
         self.listener.mind_clocks()
         self.lobby.forget_lost()
         self.steering.tend()
+        oldest_s = max(self._config.policy.weights_max_age_s, _STALE_BEATS * self._beat_s)
+        for agent in self.agents.values():
+            for told in (agent.watch_weights(oldest_s), agent.watch_learner()):
+                if told:
+                    self.events.add(told, "warning")
         if any(agent.awaits_first_weights() for agent in self.agents.values()):
             self._sync_now.set()
 

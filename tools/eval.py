@@ -186,6 +186,7 @@ async def _evaluate(subject: Subject, launch: Launch, exam: Exam, seed: int) -> 
         desk=desk,
         max_message_bytes=_MESSAGE_BYTES,
         max_silent=4,
+        max_per_address=8,
         hello_timeout_s=_TIMEOUT_S,
         client_timeout_s=_TIMEOUT_S,
         token=token,

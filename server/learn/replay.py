@@ -175,8 +175,7 @@ class Replay:
         self._items: dict[str, Any] = {
             name: column.reshape(-1).data for name, column in columns.items()
         }
-        self._items["head"] = self._head.data
-        self._items["head_again"] = self._head_again.data
+        self._head_item, self._head_again_item = self._head.data, self._head_again.data
 
     @classmethod
     def in_memory(cls, layout: Layout) -> Replay:
@@ -286,7 +285,8 @@ class Replay:
         previous: int,
     ) -> int:
         """Add a lone frame and give its index; items are written much faster than slices."""
-        capacity, index = self.layout.capacity, self._head.item()
+        capacity = self.layout.capacity
+        index: int = self._head_item[0]
         slot = index % capacity
         prev = previous % capacity if previous >= max(0, index + 1 - capacity) else -1
         items = self._items
@@ -302,8 +302,8 @@ class Replay:
         items["version"][slot] = version
         items["next"][slot] = -1
         items["prev"][slot] = prev
-        items["head"][0] = index + 1  # published: the data above is whole
-        items["head_again"][0] = index + 1
+        # Published, and then written once more: the data above is whole.
+        self._head_item[0] = self._head_again_item[0] = index + 1
         if prev >= 0:
             items["next"][prev] = slot
         return index
@@ -324,8 +324,8 @@ class Replay:
         self._write(slice(at, at + first), frames, prev, slice(0, first))
         if first < count:
             self._write(slice(0, count - first), frames, prev, slice(first, count))
-        self._items["head"][0] = index + count  # published: the data above is whole
-        self._items["head_again"][0] = index + count
+        # Published, and then written once more: the data above is whole.
+        self._head_item[0] = self._head_again_item[0] = index + count
         links = self._next
         for row, slot in enumerate(prev):
             if slot >= 0:

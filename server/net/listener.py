@@ -13,6 +13,7 @@ import socket
 import ssl
 import struct
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any, cast
 from typing import Protocol as Interface
@@ -78,6 +79,7 @@ class Connection(asyncio.Protocol):
         self._lost = False
         self._held = False  # whether frames wait for the next turn
         self._reason = "the connection was lost"
+        self.host = ""
         self.address = ""
         self.opened_s = 0.0
         self.heard_s = 0.0
@@ -96,7 +98,8 @@ class Connection(asyncio.Protocol):
             # Bounds what the kernel holds for a client that does not read its (tiny) replies.
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _WRITE_LIMIT_BYTES)
         peer = transport.get_extra_info("peername")
-        self.address = f"{peer[0]}:{peer[1]}" if peer else "unknown"
+        self.host = str(peer[0]) if peer else "unknown"
+        self.address = f"{peer[0]}:{peer[1]}" if peer else self.host
         self.opened_s = self.heard_s = self._listener.now_s()
         self._listener.opened(self)
 
@@ -265,6 +268,7 @@ class Listener:
         desk: Desk,
         max_message_bytes: int,
         max_silent: int,
+        max_per_address: int,
         hello_timeout_s: float,
         client_timeout_s: float,
         token: str = "",
@@ -277,6 +281,8 @@ class Listener:
         self.address = ""
         self.port = 0
         self._max_silent = max_silent
+        self._max_per_address = max_per_address
+        self._from: Counter[str] = Counter()  # connections by where they come from
         self._hello_timeout_s = hello_timeout_s
         self._client_timeout_s = client_timeout_s
         self._servers: list[asyncio.Server] = []
@@ -326,7 +332,13 @@ class Listener:
     def opened(self, connection: Connection) -> None:
         """Count a new connection; the oldest silent one makes room if there are too many."""
         self._silent[connection] = None
-        if len(self._silent) > self._max_silent:
+        self._from[connection.host] += 1
+        if self._from[connection.host] > self._max_per_address:
+            connection.reject(
+                f"too many connections from {connection.host}: {self._max_per_address} are allowed "
+                "(--max-per-address)"
+            )
+        elif len(self._silent) > self._max_silent:
             oldest = next(iter(self._silent))
             del self._silent[oldest]
             oldest.reject("too many connections that say nothing")
@@ -338,6 +350,9 @@ class Listener:
 
     def closed(self, connection: Connection) -> None:
         """Forget a connection."""
+        self._from[connection.host] -= 1
+        if not self._from[connection.host]:
+            del self._from[connection.host]
         self._silent.pop(connection, None)
         self._greeted.pop(connection, None)
 

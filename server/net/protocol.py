@@ -62,14 +62,23 @@ _ALLOWED: dict[tuple[State, type], State] = {
 class Protocol:
     """One connection's state: feed it bytes, and it says what they mean."""
 
-    __slots__ = ("_hello", "_nonce", "_read_frame", "_splitter", "_token", "state")
+    __slots__ = (
+        "_hello",
+        "_max_message_bytes",
+        "_nonce",
+        "_read_frame",
+        "_splitter",
+        "_token",
+        "state",
+    )
 
     def __init__(self, *, max_message_bytes: int, token: str = "") -> None:
         self.state = State.OPENING
         self._token = token
         self._nonce = b""
         self._hello = b""  # its payload, which proofs cover
-        self._splitter = wire.Splitter(max_message_bytes)
+        self._max_message_bytes = max_message_bytes
+        self._splitter = wire.Splitter(min(max_message_bytes, wire.MAX_OPENING_BYTES))
         self._read_frame: wire.FrameReader | None = None
 
     def lone_frame(self, data: bytes) -> Frame | None:
@@ -131,6 +140,7 @@ class Protocol:
             raise RuntimeError(f"welcome in state {self.state.name}")
         self.state = State.PLAYING
         self._read_frame = wire.FrameReader(spaces)
+        self._splitter.max_bytes = self._max_message_bytes
         if self._token:
             shown = proof.by_server(self._token, self._nonce, self._hello)
             welcome = replace(welcome, proof=shown)

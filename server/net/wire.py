@@ -28,6 +28,7 @@ from server.spaces import SpaceError, Spaces, check_name
 VERSION = 2
 HEADER_BYTES = 4
 MAX_TEXT = 1024
+MAX_OPENING_BYTES = 1 << 16  # of a message before the Welcome: what strangers may make us hold
 MAX_INFO = 32
 MAX_SEQUENCE = 2**53 - 1  # what a Lua or JavaScript number holds exactly
 MAX_PREVIEW = (320, 256)  # widest and highest picture, in pixels
@@ -194,10 +195,10 @@ Control = Hello | Challenge | Proof | Welcome | Reject | Ping | Pong | Bye | Err
 class Splitter:
     """Cuts a stream of bytes into message payloads, whatever the chunks."""
 
-    __slots__ = ("_buffer", "_max_bytes", "fault")
+    __slots__ = ("_buffer", "fault", "max_bytes")
 
     def __init__(self, max_bytes: int) -> None:
-        self._max_bytes = max_bytes
+        self.max_bytes = max_bytes  # of a message; longer ones are refused before they are read
         self._buffer = bytearray()
         self.fault: OversizeError | None = None  # nothing can be read after it
 
@@ -205,7 +206,7 @@ class Splitter:
         """Give the payload if these bytes are one whole message, as lockstep sends them."""
         length = len(data) - HEADER_BYTES
         if (
-            int.from_bytes(data[:HEADER_BYTES], "little") == length <= self._max_bytes
+            int.from_bytes(data[:HEADER_BYTES], "little") == length <= self.max_bytes
             and not self._buffer
             and self.fault is None
         ):
@@ -223,9 +224,9 @@ class Splitter:
         while len(self._buffer) - start >= HEADER_BYTES and self.fault is None:
             body = start + HEADER_BYTES
             length = int.from_bytes(self._buffer[start:body], "little")
-            if length > self._max_bytes:
+            if length > self.max_bytes:
                 self.fault = OversizeError(
-                    f"a message of {length} bytes is over the limit of {self._max_bytes}"
+                    f"a message of {length} bytes is over the limit of {self.max_bytes}"
                 )
             if len(self._buffer) - body < length:
                 break

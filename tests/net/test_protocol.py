@@ -109,6 +109,15 @@ def test_an_oversize_length_is_refused_before_its_bytes_arrive() -> None:
     assert protocol.buffered_bytes <= 4
 
 
+def test_a_stranger_may_not_make_us_hold_much() -> None:
+    protocol = Protocol(max_message_bytes=1 << 20)
+    (fault,) = listen(protocol, (wire.MAX_OPENING_BYTES + 1).to_bytes(4, "little"))
+    assert str(fault) == "a message of 65537 bytes is over the limit of 65536"
+    welcome = Protocol(max_message_bytes=1 << 20)
+    listen(welcome, wire.encode(HELLO))
+    assert listen(welcome, (1 << 20).to_bytes(4, "little") + bytes(1000)) == []
+
+
 def test_messages_before_an_oversize_one_still_count() -> None:
     protocol = greeted()
     frame = wire.encode_frame(Frame(0, 0, [0.0], bytes(4)))

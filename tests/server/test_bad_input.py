@@ -60,7 +60,7 @@ def ends_with(client: Client, kind: type, words: str) -> None:
 
 def test_an_oversize_length(bad: Client) -> None:
     bad.send((1 << 31).to_bytes(4, "little"))
-    ends_with(bad, wire.Reject, "over the limit of 1048576")
+    ends_with(bad, wire.Reject, "over the limit of 65536")
 
 
 def test_a_truncated_message(server: Server, good: Steady, playing: Client) -> None:
@@ -148,6 +148,14 @@ def test_another_protocol_version(bad: Client) -> None:
     answer = bad.hello(version=9, token="swordfish")
     assert isinstance(answer, wire.Reject)
     assert "speaks protocol version 2, the client speaks 9" in answer.reason
+
+
+def test_a_number_that_was_used_before(playing: Client) -> None:
+    playing.play(5)
+    playing.sequence = 4  # the last one again: the same answer, and no second frame
+    playing.play(1)
+    playing.sequence = 2  # an older one: a frame like any other, linked to nothing
+    playing.play(3)
 
 
 def test_a_client_that_stops_reading(server: Server, good: Steady, playing: Client) -> None:
