@@ -206,7 +206,8 @@ def test_a_damaged_frame_is_never_read_as_a_usual_one_that_means_something_else(
     broken = data[:place] + damage + data[place + len(damage) :]
     frame = reader.usual(broken)
     if frame is not None:  # the damage changed a value, not the form
-        assert wire.encode_frame(frame) == broken
+        same = reader(wire.unpack(broken[4:]))
+        assert wire.encode_frame(same) == wire.encode_frame(frame)  # bytes: NaN is not itself
     assert reader.usual(data[:-1]) is None
     assert reader.usual(data + data) is None
 
