@@ -12,7 +12,7 @@ ARGS ?=
 PIP_ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help install run emulate mame fceux eval games test check lint format docs screenshot flamegraph bench fuzz clean
+.PHONY: help install run emulate mame fceux eval games test check lint audit format docs screenshot flamegraph bench fuzz clean
 
 help: ## list the targets
 	@echo "Coinop: train agents on games that run in emulators"
@@ -56,6 +56,10 @@ lint: $(VENV)/.installed-dev ## the same without the tests
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
+
+audit: $(VENV)/.installed-dev ## look for known holes in the code (bandit) and in the dependencies (pip-audit)
+	$(BIN)/bandit -q -c pyproject.toml -r .
+	$(BIN)/pip-audit --disable-pip --no-deps -r requirements.txt
 
 format: $(VENV)/.installed-dev ## format the code and fix what lint can fix
 	$(BIN)/ruff check --fix .

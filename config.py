@@ -52,11 +52,27 @@ class Server:
     )
     token_file: str = setting(
         "",
-        "File that holds the secret clients must show; the variable COINOP_TOKEN works too.",
+        "File that holds the secret clients must know; the variable COINOP_TOKEN works too.",
+        unit="path",
+    )
+    tls_cert: str = setting(
+        "", "File with a certificate (PEM): clients then connect with TLS.", unit="path"
+    )
+    tls_key: str = setting("", "File with the certificate's key (PEM).", unit="path")
+    record: str = setting(
+        "",
+        "New file for a tape: all messages of all clients, with times (python main.py replay).",
         unit="path",
     )
     max_clients: int = setting(
         256, "Connections served at once; one more is refused.", unit="clients", low=1, high=65536
+    )
+    max_per_address: int = setting(
+        256,
+        "Connections from one address at once; one more is refused.",
+        unit="clients",
+        low=1,
+        high=65536,
     )
     max_agents: int = setting(
         8, "Agents that may train side by side in one run.", unit="agents", low=1, high=256
@@ -176,6 +192,14 @@ class Policy:
     heartbeat_s: float = setting(
         10.0, "Time between copies of trained weights into play.", unit="s", low=0.1, high=3600
     )
+    weights_max_age_s: float = setting(
+        120.0,
+        "Age of the weights in play, or three heartbeats if that is more, from which an alarm is "
+        "shown.",
+        unit="s",
+        low=1,
+        high=86400,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,6 +315,14 @@ class Learner:
     )
     gradient_accumulation: int = setting(
         1, "Batches whose gradients are averaged into one step.", unit="batches", low=1, high=1024
+    )
+    max_bad_steps: int = setting(
+        100,
+        "Steps in a row that are not finite, after which the learner goes back to its last good "
+        "checkpoint.",
+        unit="steps",
+        low=1,
+        high=10**9,
     )
     continuous_weight: float = setting(
         1.0, "Weight of the continuous controls in the loss.", unit="factor", low=0, high=1000
@@ -600,7 +632,7 @@ def client_settings(texts: Sequence[str]) -> dict[str, int | float | str]:
 
 
 def read_token(path: str) -> str:
-    """Read the secret that clients show from a file, or from COINOP_TOKEN where none is named."""
+    """Read the secret that clients know from a file, or from COINOP_TOKEN where none is named."""
     if not path:
         return os.environ.get("COINOP_TOKEN", "")
     try:
@@ -705,6 +737,11 @@ def _checked_one(f: dataclasses.Field[Any], kind: type, value: Any) -> Any:
 
 def _check_together(config: Config) -> None:
     """Refuse values that are each allowed but make no sense together."""
+    if bool(config.server.tls_cert) != bool(config.server.tls_key):
+        raise ConfigError(
+            f"tls_cert = {config.server.tls_cert!r} and tls_key = {config.server.tls_key!r} go "
+            "together: give both or none"
+        )
     capacity = config.replay.replay_capacity or _USUAL_CAPACITY
     if config.replay.min_replay > capacity // 2:
         raise ConfigError(

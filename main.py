@@ -44,6 +44,7 @@ TOOLS: dict[str, str] = {
     "rehearse": "try a game file with random actions, without a server",
     "eval": "evaluate a run's agent: greedy episodes with fixed seeds",
     "report": "write a page about a run: curves, settings, journal, last evaluation",
+    "replay": "play a tape of all clients' messages (--record) back against a server",
     "snapshot": "save pictures of the clients' screens (--preview-every)",
 }
 

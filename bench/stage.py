@@ -144,6 +144,9 @@ class _Desk:
         welcome = wire.Welcome("bench", heartbeat_s=20.0, max_message_bytes=1 << 20)
         connection.welcome(welcome, hello.spaces, lambda frame: None, lambda reason: None)
 
+    def refused(self, connection: Connection, hello: wire.Hello, reason: str) -> None:
+        """Refuse nobody: there is no token."""
+
     def fault(self, connection: Connection, error: Exception) -> None:
         """Let an error of ours end the benchmark."""
         raise error
@@ -169,6 +172,7 @@ def _welcomed(hello: wire.Hello) -> Connection:
         desk=_Desk(),
         max_message_bytes=1 << 20,
         max_silent=1,
+        max_per_address=1,
         hello_timeout_s=10.0,
         client_timeout_s=60.0,
     )

@@ -147,6 +147,8 @@ local function new_link(adapter, game, hello, wire)
     host = host,
     port = port,
     hello = hello,
+    proof = M.load("proof"),
+    token = M.setting("TOKEN", ""),
     wait = M.setting("WAIT") == "1",
     once = M.setting("ONCE") == "1",
     log = M.say,
@@ -159,7 +161,7 @@ Session.__index = Session
 local function new_session(adapter)
   local game, wire, player = load_game(), M.load("wire"), M.load("player")
   local name = M.setting("NAME", adapter.emulator)
-  local hello = player.hello(game, name, VERSION, M.setting("AGENT", ""), M.setting("TOKEN", ""))
+  local hello = player.hello(game, name, VERSION, M.setting("AGENT", ""))
   hello.evaluate = M.setting("EVALUATE") == "1"
   local machine, link = new_machine(adapter, game), new_link(adapter, game, hello, wire)
   M.say("playing " .. game.name .. " over " .. link.transport.name)

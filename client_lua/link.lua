@@ -13,6 +13,8 @@
 --   server links nothing across it.
 -- - A lost connection is tried again with back-off, offering the old session. If the session goes
 --   on, the open frame is sent again under its number; if not, the next frame starts an episode.
+-- - With a token, both sides show that they know it and neither sends it. A server that does not
+--   is a refusal: it is not the one that was meant.
 -- - Nothing here waits for ever: each wait ends with the clock.
 
 local M = {}
@@ -23,24 +25,27 @@ local LAST_RETRY_S = 15
 local SLICE_S = 0.25 -- the longest single wait for bytes
 
 --- Make a link.
--- options: wire, transport, clock, host, port, hello, and optionally
+-- options: wire, proof, transport, clock, host, port, hello, and optionally
+--   token ("")       the server's secret
 --   timeout_s (10)   how long a reply may take before the connection counts as lost
 --   wait (false)     without a server: wait for it, instead of letting the game go on
 --   once (false)     a server that is gone, or not there, is a refusal: do not try again
 --   log              function(text): what a person should know
 function M.new(options)
-  for _, name in ipairs({ "wire", "transport", "clock", "host", "port", "hello" }) do
+  for _, name in ipairs({ "wire", "proof", "transport", "clock", "host", "port", "hello" }) do
     if options[name] == nil then
       error("a link needs '" .. name .. "'")
     end
   end
   return setmetatable({
     wire = options.wire,
+    proof = options.proof,
     transport = options.transport,
     clock = options.clock,
     host = options.host,
     port = options.port,
     hello = options.hello,
+    token = options.token or "",
     timeout_s = options.timeout_s or 10,
     wait = options.wait or false,
     once = options.once or false,
@@ -141,21 +146,10 @@ function M:connect()
     return nil, problem or "no connection"
   end
   self.buffer = ""
-  self.hello.resume = self.session
-  good, problem = self.transport.send(self.wire.hello(self.hello))
-  if not good then
-    return nil, problem or "the hello was not sent"
-  end
   local welcome
-  welcome, problem = self:receive(self.clock() + self.timeout_s)
+  welcome, problem = self:greet()
   if not welcome then
     return nil, problem
-  elseif welcome.type == "reject" then
-    self.refused = welcome.reason
-    self.log("the server refuses us: " .. welcome.reason)
-    return nil, welcome.reason
-  elseif welcome.type ~= "welcome" then
-    return nil, "no welcome"
   end
   if not welcome.resumed then
     self.fresh = true
@@ -165,6 +159,56 @@ function M:connect()
   self.connected = true
   self.log((welcome.resumed and "back at " or "connected to ") .. self.host .. ":" .. self.port)
   return true
+end
+
+--- Say hello and give the server's welcome, or nil and why there is none.
+function M:greet()
+  self.hello.resume = self.session
+  self.hello.nonce = self.token ~= "" and self.proof.nonce(self.clock) or ""
+  local hello = self.wire.hello(self.hello)
+  local good, problem = self.transport.send(hello)
+  if not good then
+    return nil, problem or "the hello was not sent"
+  end
+  local deadline, answer = self.clock() + self.timeout_s, nil
+  answer, problem = self:receive(deadline)
+  local expected
+  if answer and answer.type == "challenge" then
+    expected, problem = self:prove(answer.nonce, hello:sub(5))
+    if not expected then
+      return nil, problem
+    end
+    answer, problem = self:receive(deadline)
+  end
+  if not answer then
+    return nil, problem
+  elseif answer.type == "reject" then
+    return nil, self:refuse("the server refuses us: ", answer.reason)
+  elseif answer.type ~= "welcome" then
+    return nil, "no welcome"
+  elseif self.token ~= "" and not (expected and self.proof.equal(answer.proof, expected)) then
+    return nil, self:refuse("we refuse the server: ", "it did not show that it knows the token")
+  end
+  return answer
+end
+
+--- Answer a challenge; give what the server must show in return, or nil and why not.
+function M:prove(nonce, hello)
+  if type(nonce) ~= "string" or #nonce ~= self.proof.NONCE_BYTES then
+    return nil, "the server broke the protocol: a challenge without a nonce"
+  end
+  local good, problem = self.transport.send(self.wire.proof(self.proof.by_client(self.token, nonce, hello)))
+  if not good then
+    return nil, problem or "the proof was not sent"
+  end
+  return self.proof.by_server(self.token, nonce, hello)
+end
+
+--- Note that there is no use in trying again, and why.
+function M:refuse(who, reason)
+  self.refused = reason
+  self.log(who .. reason)
+  return reason
 end
 
 --- Say whether the frame asked about may still be tried: once, right after a lost connection.

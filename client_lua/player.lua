@@ -46,7 +46,7 @@ function M.new(options)
 end
 
 --- Give what the client announces, from the game's own data.
-function M.hello(game, client, version, agent, token)
+function M.hello(game, client, version, agent)
   return {
     client = client,
     client_version = version,
@@ -55,7 +55,6 @@ function M.hello(game, client, version, agent, token)
     observation = { dtype = game.observation.dtype, shape = game.observation.shape },
     actions = game.actions,
     rewards = game.rewards,
-    token = token or "",
   }
 end
 

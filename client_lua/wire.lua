@@ -7,7 +7,7 @@
 -- So there is no general encoder: each message writes its own fields, in order.
 
 local M = {
-  VERSION = 1,
+  VERSION = 2,
   TERMINAL = 1, -- flags of a Frame
   TRUNCATED = 2,
   START = 4,
@@ -276,9 +276,14 @@ function M.hello(hello)
     .. text("observation") .. observation
     .. text("actions") .. actions
     .. text("rewards") .. array(hello.rewards, text)
-    .. text("token") .. text(hello.token or "")
+    .. text("nonce") .. binary(hello.nonce or "")
     .. text("resume") .. text(hello.resume or "")
     .. evaluate)
+end
+
+--- Give the bytes of a proof: the answer to a challenge.
+function M.proof(proof)
+  return framed("\130" .. text("type") .. text("proof") .. text("proof") .. binary(proof))
 end
 
 --- Give the bytes of a Frame: sequence, flags, rewards, observation (a string), and optionally

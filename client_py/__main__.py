@@ -54,17 +54,19 @@ def main(arguments: list[str] | None = None) -> int:
             ".venv/bin/python"
         )
         return _USAGE_ERROR
+    from server.net.tls import TlsError
     from server.spaces import SpaceError
 
     try:
         return _play(options)
-    except (GameError, SpaceError) as error:
+    except (GameError, SpaceError, TlsError) as error:
         _warn(str(error))
         return _USAGE_ERROR
 
 
 def _play(options: argparse.Namespace) -> int:
     from client_py.player import Player
+    from server.net import tls
     from server.net.wire import Hello
     from server.spaces import check_name
 
@@ -72,7 +74,7 @@ def _play(options: argparse.Namespace) -> int:
     client = check_name("--name", options.name)
     agent = check_name("--agent", options.agent or title)
     seed = secrets.randbits(30) if options.seed is None else options.seed
-    token = _token(options)
+    context = tls.for_client(options.tls_ca) if options.tls or options.tls_ca else None
     game = _game(options, seed)
     host, port = options.server
     player = Player(
@@ -85,9 +87,10 @@ def _play(options: argparse.Namespace) -> int:
             check_name("game", title),
             agent,
             game.spaces,
-            token,
             evaluate=options.evaluate,
         ),
+        token=_token(options),
+        tls=context,
         seed=seed,
         episodes=options.episodes,
         once=options.once,
@@ -210,6 +213,13 @@ def _parser() -> argparse.ArgumentParser:
         metavar="FILE",
         type=_file,
         help="file with the server's token (or set COINOP_TOKEN)",
+    )
+    add("--tls", action="store_true", help="connect with TLS, trusting the system's authorities")
+    add(
+        "--tls-ca",
+        metavar="FILE",
+        type=_file,
+        help="connect with TLS, trusting the certificates in this file (PEM)",
     )
     add("--once", action="store_true", help="give up at the first failure (exit code 1)")
     add("--quiet", action="store_true", help="print failures only")

@@ -4,12 +4,21 @@
 
 from __future__ import annotations
 
+import ssl
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Protocol
 
-from client_py.link import Link, LinkError, LinkTimeout, Rejected, ServerClosed, Unreachable
+from client_py.link import (
+    Distrusted,
+    Link,
+    LinkError,
+    LinkTimeout,
+    Rejected,
+    ServerClosed,
+    Unreachable,
+)
 from client_py.pace import Pace
 from server.net.wire import (
     ENDED,
@@ -111,6 +120,8 @@ class Player:
         host: str,
         port: int,
         hello: Hello,
+        token: str = "",
+        tls: ssl.SSLContext | None = None,
         seed: int = 0,
         episodes: int = 0,
         once: bool = False,
@@ -125,6 +136,7 @@ class Player:
         self._preview_every = 0  # frames; 0: the server wants no pictures
         self._host, self._port = host, port
         self._hello = hello
+        self._token, self._tls = token, tls
         self._seed = seed
         self._episodes = episodes
         self._once = once
@@ -154,6 +166,9 @@ class Player:
             return DONE
         except Rejected as error:
             self._warn(f"{self._where} says no: {error}")
+            return REFUSED
+        except Distrusted as error:
+            self._warn(f"{self._where} is not to be trusted: {error}")
             return REFUSED
         except _GaveUp:
             return GAVE_UP
@@ -273,8 +288,9 @@ class Player:
             self._port,
             timeout_s=self._timeout_s,
             connect_timeout_s=CONNECT_TIMEOUT_S,
+            tls=self._tls,
         )
-        welcome = self._link.greet(self._hello)
+        welcome = self._link.greet(self._hello, self._token)
         self._hello = replace(self._hello, resume=welcome.session)
         self._take_settings(welcome.settings)
         how = "resumed" if welcome.resumed else "new"

@@ -16,7 +16,7 @@ from server.controls import Controls
 from server.curves import Place
 from server.history import History
 from server.learn import checkpoint as checkpoints
-from server.learn.checkpoint import Checkpoint
+from server.learn.checkpoint import Checkpoint, CheckpointError
 from server.learn.learner import Report
 from server.learn.network import Shape, Weights
 from server.learn.policy import Mix, Policy
@@ -99,6 +99,8 @@ class Agent:
         self.evaluations = 0  # finished since the start
         self.evaluating: int | None = None  # episodes so far of one under way, or to come
         self.evaluating_of = 0  # episodes it is to have, if that is known
+        self._weights_stale = False
+        self._restored = 0  # times that its learner went back, as far as it was told
         self._history = History()
         self._latency = Histogram()
         self._training_share = 1.0
@@ -200,6 +202,31 @@ class Agent:
         """Make the target network equal to the one that trains, between two samples."""
         await asyncio.wrap_future(self.trainer.refresh_target())
 
+    def watch_weights(self, limit_s: float) -> str:
+        """Raise an alarm when the weights in play are too old, and end it; give what to tell."""
+        weights = self._policy.weights
+        age_s = time.monotonic() - weights.time_s if weights else 0.0
+        if (age_s > limit_s) is self._weights_stale:
+            return ""
+        self._weights_stale = not self._weights_stale
+        if not self._weights_stale:
+            return f"agent {self.name} plays with new weights again"
+        return (
+            f"agent {self.name} plays with weights that are {age_s:.0f} s old: its learner gives "
+            f"no new ones that are fit to play (it is {self.trainer.state.value})"
+        )
+
+    def watch_learner(self) -> str:
+        """Notice a learner that went back to its last good state; give what to tell."""
+        report, before = self.trainer.report, self._restored
+        self._restored = report.restored
+        if report.restored <= before:  # a learner's process that was started anew counts anew
+            return ""
+        return (
+            f"the learner of agent {self.name} met too many steps in a row that were not finite "
+            f"({report.skipped:,} in all) and went back to its last good checkpoint"
+        )
+
     def awaits_first_weights(self) -> bool:
         """Say whether training has begun but play still uses the untrained weights."""
         weights = self._policy.weights
@@ -208,6 +235,11 @@ class Agent:
     async def save(self) -> None:
         """Write a checkpoint; the disk is waited for in a thread of its own."""
         state = await asyncio.wrap_future(self.trainer.learner_state())
+        if bad := self.trainer.report.bad:
+            raise CheckpointError(
+                f"agent {self.name} is not saved while its steps are not finite ({bad} in a row); "
+                "the checkpoint before stays"
+            )
         checkpoint = Checkpoint(
             state["tensors"],
             {
@@ -327,6 +359,7 @@ class Agent:
             latency_counts=self._latency.counts,
             latency_sum_s=self._latency.sum_s,
             weights_age_steps=max(0, report.steps - weights.step) if weights else 0,
+            weights_stale=self._weights_stale,
             time_shares=self._time_shares(report),
         )
 

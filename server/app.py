@@ -11,6 +11,7 @@ import signal
 import sys
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +43,9 @@ from server.journal import Change, Journal
 from server.learn.checkpoint import CheckpointError
 from server.learn.replay import ReplayError
 from server.lobby import Lobby, Refused
-from server.net.listener import Listener, ListenError, is_loopback
+from server.net import tls
+from server.net.listener import Connection, Listener, ListenError, is_loopback
+from server.net.tape import Tape, TapedConnection, TapeError
 from server.net.wire import Hello
 from server.probe import Probe
 from server.run import Run, RunError
@@ -54,11 +57,15 @@ from server.vigil import Vigil
 _STOP_S = 30.0  # for a trainer to finish its sample
 _FIRST_SAVE_S = 30.0  # after the start; the pause doubles until it is save_interval_s
 _PICTURES_S = 1.0  # between two writes of the clients' pictures
+_TAPE_S = 1.0  # between hand-overs of a tape to the disk
+_STALE_BEATS = 3  # heartbeats without new weights are no alarm yet
 _CLOCKS_S = 1.0  # between looks at silent clients
 _HISTORY_S = 1.0  # between points of the graphs
 _FLEET_S = 0.1  # between looks at the emulators
 _VIGIL_S = 0.1  # between looks at whether the loop should stay awake
 _EXAMS_S = 0.5  # between looks at evaluations
+_LEAST_TOKEN = 16  # characters, where other machines can try
+_OWNER_ONLY = 0o077  # whatever we or our emulators write, others may not even look at
 _FORCED = 130  # exit code after a second Ctrl-C
 
 
@@ -69,7 +76,15 @@ class DeviceError(ValueError):
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # the last: the terminal was closed
 
 # What goes wrong before the first client: told in one line. An OSError names its own file.
-STARTUP_ERRORS = (RunError, ReplayError, CheckpointError, LaunchError, DeviceError, OSError)
+STARTUP_ERRORS = (
+    RunError,
+    ReplayError,
+    CheckpointError,
+    LaunchError,
+    DeviceError,
+    TapeError,
+    OSError,
+)
 
 
 class App:
@@ -141,7 +156,6 @@ class App:
             self._governor = Governor(fps=trainer.hold_fps, p99_ms=trainer.hold_p99_ms)
         self.lobby = Lobby(
             find_agent=self._find_agent,
-            token=token,
             max_clients=config.server.max_clients,
             max_message_bytes=config.server.max_message_bytes,
             heartbeat_s=config.server.client_timeout_s / 3,
@@ -151,12 +165,16 @@ class App:
             events=self.events,
             examine=self._examiner.admit,
         )
+        self._tape = self._begin_tape()
         self.listener = Listener(
             desk=self.lobby,
             max_message_bytes=config.server.max_message_bytes,
             max_silent=config.server.max_clients,
+            max_per_address=config.server.max_per_address,
             hello_timeout_s=config.server.hello_timeout_s,
             client_timeout_s=config.server.client_timeout_s,
+            token=token,
+            connect=partial(TapedConnection, tape=self._tape) if self._tape else Connection,
         )
 
     @property
@@ -187,15 +205,11 @@ class App:
     async def startup(self) -> None:
         """Listen, open the run, take up its agents, start the emulators."""
         config = self._config
-        if not is_loopback(config.server.host) and not self._token:
-            raise ListenError(
-                f"host = {config.server.host!r} can be reached from other machines, so a token is "
-                "needed: set COINOP_TOKEN or --token-file, or use --host 127.0.0.1"
-            )
+        _check_open_host(config.server.host, self._token)
         _check_device(config.network.device)
         asyncio.get_running_loop().set_exception_handler(self._loop_error)
         # The port first: if it is taken, nothing is written anywhere.
-        await self.listener.start(config.server.host, config.server.port)
+        inside = await self._listen()
         self._run = Run.open(Path(config.run.runs_dir), config.run.run, fresh=config.run.fresh)
         if self._run.kept_as is not None:
             self.events.add(f"starting over; the old run is kept as {_short(self._run.kept_as)}")
@@ -210,7 +224,7 @@ class App:
         )
         self._curves.start()
         self.steering.open(Journal.open(self._run.path / journal_module.NAME))
-        for name, (game, spaces) in self._run.agents().items():
+        for name, (game, spaces) in self._run.agents(self._warn).items():
             self.agents[name] = self._make_agent(name, game, spaces)
         self.steering.tend()  # the run's frames are known now
         if chosen := self.steering.restored():
@@ -228,13 +242,16 @@ class App:
             self.events.add(f"connect an emulator with: {commands}")
         played = sum(agent.frames for agent in self.agents.values())
         homes = self._run.path / "emulators"
-        self._fleet.seat(self.listener.address, self._token, homes, played)
-        self._examiner.seat(fleet_module.reachable(self.listener.address), self._token, homes)
+        self._fleet.seat(inside, self._token, homes, played)
+        self._examiner.seat(fleet_module.reachable(inside), self._token, homes)
         # What exists now stays: a full collection over torch's 170,000 objects would stop every
         # thread for over a tenth of a second (docs/architecture.md).
         gc.collect()
         gc.freeze()
         self._every(_CLOCKS_S, self._mind_clocks)
+        if self._tape is not None:
+            self.events.add(f"recording all messages to {_short(Path(config.server.record))}")
+            self._every(_TAPE_S, self._flush_tape)
         self._every(_HISTORY_S, self._note_history)
         if config.console.preview_every:
             self._album = Album(self._run.path / album_module.DIRECTORY)
@@ -254,6 +271,26 @@ class App:
         self._tasks.append(asyncio.create_task(self._guarded(self._keep_saving())))
         self._tasks.append(asyncio.create_task(self._guarded(self._heartbeat())))
 
+    def _begin_tape(self) -> Tape | None:
+        """Begin to record, if it was asked for."""
+        if not self._config.server.record:
+            return None
+        path = Path(self._config.server.record)
+        return Tape.create(path, lambda text: self.events.add(text, "error"))
+
+    async def _listen(self) -> str:
+        """Open the front door; give the address for emulators of our own.
+
+        Those that speak Lua know no TLS, so with it they come in by a door for this machine only.
+        """
+        server = self._config.server
+        if not server.tls_cert:
+            await self.listener.start(server.host, server.port)
+            return self.listener.address
+        context = tls.for_server(Path(server.tls_cert), Path(server.tls_key))
+        await self.listener.start(server.host, server.port, context)
+        return await self.listener.start_inside()
+
     async def shutdown(self) -> None:
         """Stop accepting, say Bye, let the trainers finish, save, let go of the run."""
         self.listener.stop_accepting()
@@ -265,6 +302,8 @@ class App:
         if self.probe is not None:
             await asyncio.to_thread(self.probe.stop)
         await self.listener.close("the server is shutting down")
+        if self._tape is not None:
+            self._tape.close()
         await asyncio.to_thread(self._fleet.stop)
         await self._examiner.finish()
         for name, agent in list(self.agents.items()):
@@ -346,9 +385,10 @@ class App:
         """Give commands that connect an emulator to this server."""
         host, port = self._config.server.host, self.listener.port
         options = "" if (host, port) == ("127.0.0.1", 9797) else f" --server {host}:{port}"
-        if host in ("0.0.0.0", "::", ""):
+        if host in fleet_module.EVERYWHERE:
             options = f" --server THIS_MACHINE:{port}"
         options += " --token-file FILE" if self._token else ""
+        options += " --tls-ca FILE" if self._config.server.tls_cert else ""
         python = _short(Path(sys.executable))
         return tuple(
             f"{python} -m client_py {game}{options}" for game in ("--ale pong", "--env CartPole-v1")
@@ -361,6 +401,9 @@ class App:
         busiest = max(self.agents.values(), key=lambda agent: agent.batcher.frames, default=None)
         scheduled = busiest.naturals() if busiest else {}
         return scheduled.get(name, self._naturals.get(name))
+
+    def _warn(self, text: str) -> None:
+        self.events.add(text, "warning")
 
     def _changed(self, change: Change, text: str) -> None:
         """Tell of a change, and mark it on the curves."""
@@ -399,8 +442,17 @@ class App:
         self.listener.mind_clocks()
         self.lobby.forget_lost()
         self.steering.tend()
+        oldest_s = max(self._config.policy.weights_max_age_s, _STALE_BEATS * self._beat_s)
+        for agent in self.agents.values():
+            for told in (agent.watch_weights(oldest_s), agent.watch_learner()):
+                if told:
+                    self.events.add(told, "warning")
         if any(agent.awaits_first_weights() for agent in self.agents.values()):
             self._sync_now.set()
+
+    async def _flush_tape(self) -> None:
+        assert self._tape is not None
+        self._tape.flush()
 
     async def _note_history(self) -> None:
         for agent in self.agents.values():
@@ -551,6 +603,7 @@ class App:
 
 def serve(config: Config, *, token: str) -> int:
     """Run the server until it ends; give the process's exit code."""
+    os.umask(_OWNER_ONLY)
     prepare_process(config)
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
         try:
@@ -596,6 +649,23 @@ def _client_settings(config: Config) -> dict[str, Any]:
     # Said even if it is 0: a client may come from a server that asked for pictures.
     asked = {"preview_every": config.console.preview_every}
     return {**client_settings(config.server.client_setting), **asked}
+
+
+def _check_open_host(host: str, token: str) -> None:
+    """Refuse to be reached from other machines without a token that is hard to guess."""
+    if is_loopback(host):
+        return
+    if not token:
+        raise ListenError(
+            f"host = {host!r} can be reached from other machines, so a token is "
+            "needed: set COINOP_TOKEN or --token-file, or use --host 127.0.0.1"
+        )
+    if len(token) < _LEAST_TOKEN:  # who listens on the wire may try out tokens at leisure
+        raise ListenError(
+            f"host = {host!r} can be reached from other machines, and the token has "
+            f"{len(token)} characters: it needs {_LEAST_TOKEN} or more; make one with "
+            "`openssl rand -hex 32`"
+        )
 
 
 def _check_device(device: str) -> None:

@@ -52,6 +52,7 @@ class Seat:
     throttle: bool = False  # at the speed of the real machine
     once: bool = True  # end with the server, instead of waiting for it to come back
     exam: Exam | None = None  # None: it plays for training
+    tls_ca: str = ""  # file with the certificate that its server shows; empty: without TLS
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,9 +119,9 @@ def command(emulator: str, game: str, seat: Seat) -> Command:
     return _KINDS[emulator](game, seat)
 
 
-def check(emulator: str, game: str, *, show: bool = False) -> None:
+def check(emulator: str, game: str, *, show: bool = False, tls_ca: str = "") -> None:
     """Say at once what would be missing later."""
-    command(emulator, game, Seat("check", "", 0, ROOT, show=show))
+    command(emulator, game, Seat("check", "", 0, ROOT, show=show, tls_ca=tls_ca))
 
 
 def kinds() -> tuple[str, ...]:
@@ -164,6 +165,7 @@ def _python(option: str, game: str, seat: Seat) -> Command:
     for flag in ("once", "throttle"):
         arguments += [f"--{flag}"] if getattr(seat, flag) else []
     arguments += ["--render"] if seat.show else []
+    arguments += ["--tls-ca", seat.tls_ca] if seat.tls_ca else []
     arguments += _exam_options(seat.exam) if seat.exam is not None else []
     return Command(arguments, {"COINOP_TOKEN": seat.token} if seat.token else {})
 
@@ -228,6 +230,10 @@ def _check_plain(emulator: str, game: str, exam: Exam) -> None:
 
 def _told(game: str, seat: Seat) -> dict[str, str]:
     """Tell the Lua client what it plays, for whom and how."""
+    if seat.tls_ca:
+        raise LaunchError(
+            f"{game}: emulators that speak Lua know no TLS; give them a tunnel (docs/security.md)"
+        )
     exam = seat.exam
     asked = {"COINOP_EVALUATE": "1", "COINOP_AGENT": exam.agent} if exam is not None else {}
     if exam is not None and exam.frame_skip:

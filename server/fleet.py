@@ -26,7 +26,8 @@ _LAST_RETRY_S = 60.0
 _STEADY_S = 60.0  # an emulator that ran this long has recovered
 _MOST_FALLS = 5  # in a row, before it counts as a crash loop
 _REFUSED = 2  # exit code of a client that will never be let in
-_LOOPBACK = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}  # of a server everywhere
+_ALL_IPV4 = "0.0.0.0"  # nosec B104
+EVERYWHERE = {"": "127.0.0.1", _ALL_IPV4: "127.0.0.1", "::": "::1"}  # and where we find it then
 _TAIL_BYTES = 4096  # of a log, enough for its last line
 _CHATTER = "Qt Warning: "  # of FCEUX, after its last words
 _ABSENT_S = 5.0  # without a look at the emulators: whoever was silent then may not be to blame
@@ -54,14 +55,14 @@ class Launch:
             niceness=niceness if self.niceness is None else self.niceness,
         )
 
-    def check(self) -> Launch:
+    def check(self, *, tls_ca: str = "") -> Launch:
         """Give the launch itself, or say what would be missing when it starts."""
         if self.emulator not in emulators.kinds():
             known = ", ".join(emulators.kinds())
             raise LaunchError(
                 f"{self.emulator}:{self.game}: unknown emulator {self.emulator!r}; known: {known}"
             )
-        emulators.check(self.emulator, self.game, show=bool(self.show))
+        emulators.check(self.emulator, self.game, show=bool(self.show), tls_ca=tls_ca)
         return self
 
 
@@ -245,7 +246,9 @@ class Fleet:
         """Whether nobody runs and nobody will be started again."""
         return all(emulator.down for emulator in self._emulators)
 
-    def seat(self, server: str, token: str, homes: Path, played: int = 0) -> None:
+    def seat(
+        self, server: str, token: str, homes: Path, played: int = 0, *, tls_ca: str = ""
+    ) -> None:
         """Give each emulator its seat at a server, with a directory of its own.
 
         The number of frames the run has played so far decides which episodes come next.
@@ -270,6 +273,7 @@ class Fleet:
                     show=bool(launch.show),
                     throttle=bool(launch.throttle),
                     once=self._once,
+                    tls_ca=tls_ca,
                 )
                 self._emulators.append(Emulator(launch, seat))
 
@@ -317,7 +321,7 @@ def reachable(server: str) -> str:
     if not colon or not port.isdecimal() or not 0 < int(port) < 65536:
         raise LaunchError(f"the server {server!r} must be HOST:PORT, such as 127.0.0.1:9797")
     host = host.strip("[]")
-    host = _LOOPBACK.get(host, host)
+    host = EVERYWHERE.get(host, host)
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:  # the latter: no name can be like that

@@ -1,16 +1,23 @@
-"""The run's journal: every change of a live setting, one line of JSON each, never rewritten."""
+"""The run's journal: every change of a live setting, one line of JSON each, never rewritten.
+
+Each line carries a checksum; one that is damaged is left out and told, with its number.
+"""
 
 from __future__ import annotations
 
 import json
+import os
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 from typing import IO, Any
 
+from server import document
 from server.dials import Value
 
+_CHECKSUM = "checksum"
 NAME = "journal.jsonl"
 
 
@@ -53,47 +60,71 @@ class Change:
     kind: Kind = Kind.SET
 
 
+_WORDS = {"time", "frame", "name", "old", "new", "who", "kind"}
+
+
 class Journal:
     """The file, open for appending; what could be read of it is in ``changes``."""
 
-    def __init__(self, file: IO[str], changes: list[Change], damaged: int) -> None:
+    def __init__(self, file: IO[str], changes: list[Change], damaged: list[int]) -> None:
         self._file = file
         self.changes = changes
-        self.damaged = damaged  # lines that could not be read
+        self.damaged = damaged  # numbers of the lines that could not be read, from 1
+        self._disk = ThreadPoolExecutor(1, "journal")  # waits for the disk, as nobody else should
 
     @classmethod
     def open(cls, path: Path) -> Journal:
         """Read what there is, and go on at its end."""
         changes, damaged = read(path)
+        new = not path.exists()
         file = path.open("a+", encoding="utf-8")
+        if new:
+            document.sync_directory(path.parent)
         if file.tell() and not _ends_whole(path):
             file.write("\n")  # the line before was cut off by a crash: do not join it
         return cls(file, changes, damaged)
 
     def write(self, change: Change) -> None:
-        """Append a change; when this returns, it survives the end of the process."""
+        """Append a change; when this returns, it survives the end of the process.
+
+        A moment later it survives a power loss.
+        """
         self.changes.append(change)
-        self._file.write(json.dumps(to_plain(change)) + "\n")
+        plain = to_plain(change)
+        self._file.write(json.dumps({**plain, _CHECKSUM: document.checksum(plain)}) + "\n")
         self._file.flush()
+        self._disk.submit(os.fsync, self._file.fileno())
 
     def close(self) -> None:
         """Let go of the file."""
+        self._disk.shutdown()
         self._file.close()
 
 
-def read(path: Path) -> tuple[list[Change], int]:
-    """Give the changes in a file, oldest first, and the number of lines that are damaged."""
+def read(path: Path) -> tuple[list[Change], list[int]]:
+    """Give the changes in a file, oldest first, and the numbers of the lines that are damaged."""
     if not path.exists():
-        return [], 0
-    changes, damaged = [], 0
-    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+        return [], []
+    changes, damaged = [], []
+    text = path.read_text(encoding="utf-8", errors="replace")
+    for number, line in enumerate(text.split("\n"), 1):
         if not line.strip():
             continue
         try:
-            changes.append(_from_plain(json.loads(line)))
-        except (ValueError, KeyError, TypeError):
-            damaged += 1
+            changes.append(_from_plain(_checked(json.loads(line))))
+        except (ValueError, KeyError, TypeError, RecursionError):
+            damaged.append(number)
     return changes, damaged
+
+
+def _checked(plain: dict[str, Any]) -> dict[str, Any]:
+    """Give a line without its checksum; one of before there were any has just its own words."""
+    found = plain.pop(_CHECKSUM, None)
+    if found is None and set(plain) != _WORDS:
+        raise ValueError("its checksum is lost")
+    if found is not None and found != document.checksum(plain):
+        raise ValueError("its checksum does not match")
+    return plain
 
 
 def new_change(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import hmac
 import secrets
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -38,7 +37,6 @@ class Lobby:
         self,
         *,
         find_agent: Callable[[Hello], Agent],
-        token: str,
         max_clients: int,
         max_message_bytes: int,
         heartbeat_s: float,
@@ -49,7 +47,6 @@ class Lobby:
         examine: Callable[[Connection, Hello, Welcome], None],
     ) -> None:
         self._find_agent = find_agent
-        self._token = token
         self._max_clients = max_clients
         self._max_message_bytes = max_message_bytes
         self._heartbeat_s = heartbeat_s
@@ -65,15 +62,12 @@ class Lobby:
     def greet(self, connection: Connection, hello: Hello) -> None:
         """Welcome a client, or turn it away with a reason that its owner can act on."""
         try:
-            self._check_token(hello)
             if hello.evaluate:
                 self._examine(connection, hello, self._welcome(secrets.token_hex(8)))
                 return
             guest, resumed = self._admit(hello)
         except Refused as refusal:
-            self._events.add(
-                f"{hello.client} at {connection.address} refused: {refusal}", "warning"
-            )
+            self.refused(connection, hello, str(refusal))
             connection.reject(str(refusal))
             return
         session = guest.session
@@ -91,6 +85,10 @@ class Lobby:
         self._count_clients(guest.agent)
         word = "came back to" if resumed else "joined"
         self._events.add(f"{hello.client} at {connection.address} {word} agent {hello.agent}")
+
+    def refused(self, connection: Connection, hello: Hello, reason: str) -> None:
+        """Tell of a client that was turned away."""
+        self._events.add(f"{hello.client} at {connection.address} refused: {reason}", "warning")
 
     def fault(self, connection: Connection, error: Exception) -> None:
         """Report an error of ours that one connection met."""
@@ -151,10 +149,6 @@ class Lobby:
         return {name: now_s - seen_s for name, seen_s in heard.items()}
 
     # --- in and out -------------------------------------------------------------------------
-
-    def _check_token(self, hello: Hello) -> None:
-        if self._token and not hmac.compare_digest(hello.token.encode(), self._token.encode()):
-            raise Refused("wrong or missing token; start the client with this server's token")
 
     def _welcome(self, session: str, *, resumed: bool = False) -> Welcome:
         return Welcome(

@@ -85,6 +85,8 @@ def make_agent(
     """Give the agent, and when it was last saved (seconds since the epoch) if it ever was."""
     shape = _shape(config, spaces)
     replay = _open_replay(config, directory, spaces)
+    if replay.note:
+        events.add(replay.note, "warning")
     if config.replay.replay_capacity is None and replay.layout.capacity < USUAL_CAPACITY:
         events.add(_short_memory(name, spaces, replay.layout))
     checkpoint, note = checkpoints.load(directory)

@@ -6,10 +6,17 @@ import fcntl
 import json
 import os
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Any
 
+from server import document
 from server.spaces import SpaceError, Spaces, check_name, from_plain
+
+SETTINGS = "settings.json"  # of the newest start
+_AGENT = "agent.json"
+_AGENTS = (_AGENT, document.copy_of(Path(_AGENT)).name)
+_OWNER_ONLY = 0o700
 
 
 class RunError(RuntimeError):
@@ -34,12 +41,13 @@ class Run:
         path = (runs / name).absolute()
         try:
             path.mkdir(parents=True, exist_ok=True)
+            path.chmod(_OWNER_ONLY)  # one that is there already may have been open to all
             lock = _locked(path)
             kept_as = None
             if fresh and any(entry.name != "lock" for entry in path.iterdir()):
                 kept_as = path.rename(_free_name(path))
                 lock.close()
-                path.mkdir()
+                path.mkdir(_OWNER_ONLY)
                 lock = _locked(path)
         except OSError as error:
             raise RunError(f"cannot use the run directory {path}: {error.strerror}") from error
@@ -55,43 +63,39 @@ class Run:
         path.mkdir(parents=True, exist_ok=True)
         return path
 
-    def agents(self) -> dict[str, tuple[str, Spaces]]:
-        """Give the game and spaces of every agent that the run has."""
-        return agents_of(self.path)
+    def agents(self, tell: Callable[[str], None]) -> dict[str, tuple[str, Spaces]]:
+        """Give the game and spaces of every agent that the run has; tell of what is damaged."""
+        return agents_of(self.path, tell)
 
     def write_agent(self, agent: str, game: str, spaces: Spaces) -> None:
         """Note what an agent plays, so that a resume finds it before any client says Hello."""
-        self._write_json(
-            self.agent_directory(agent) / "agent.json", {"game": game, **spaces.to_plain()}
-        )
+        path = self.agent_directory(agent) / _AGENT
+        document.write(path, {"game": game, **spaces.to_plain()})
+        document.sync_directory(path.parent.parent)
 
     def note_start(self, settings: dict[str, Any]) -> None:
         """Keep the full settings and versions beside the results, and those of every start.
 
         ``settings.json`` is the newest start, ``starts.jsonl`` all of them, one a line.
         """
-        self._write_json(self.path / "settings.json", settings)
+        document.write(self.path / SETTINGS, settings)
         with (self.path / "starts.jsonl").open("a", encoding="utf-8") as file:
             file.write(json.dumps(settings) + "\n")
 
-    def _write_json(self, path: Path, value: dict[str, Any]) -> None:
-        temporary = path.with_suffix(".new")
-        with temporary.open("w", encoding="utf-8") as file:
-            json.dump(value, file, indent=2)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
 
-
-def agents_of(path: Path) -> dict[str, tuple[str, Spaces]]:
-    """Give the game and spaces of every agent of a run, open or not."""
+def agents_of(path: Path, tell: Callable[[str], None]) -> dict[str, tuple[str, Spaces]]:
+    """Give the game and spaces of every agent of a run, open or not; tell of what is damaged."""
     found = {}
-    for file in sorted(path.glob("agents/*/agent.json")):
+    places = {file.parent for name in _AGENTS for file in path.glob(f"agents/*/{name}")}
+    for place in sorted(places):
+        file = place / _AGENT
         try:
-            plain = json.loads(file.read_text(encoding="utf-8"))
-            found[file.parent.name] = (check_name("game", plain["game"]), from_plain(plain))
-        except (OSError, ValueError, KeyError, TypeError) as error:
+            plain, note = document.read(file)
+            found[place.name] = (check_name("game", plain["game"]), from_plain(plain))
+        except (ValueError, KeyError, TypeError) as error:
             raise RunError(f"{file} is damaged ({error}); use --fresh or another --run") from error
+        if note:
+            tell(note)
     return found
 
 

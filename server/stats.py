@@ -184,6 +184,7 @@ class AgentView:
     latency_counts: tuple[int, ...] = (0,) * 13  # replies by LATENCY_BUCKETS_S, and beyond
     latency_sum_s: float = 0.0  # of those replies
     weights_age_steps: int = 0
+    weights_stale: bool = False  # older than they should ever be: an alarm
     time_shares: dict[str, float] = field(default_factory=dict)  # of the learner's time, by part
 
 

@@ -49,7 +49,8 @@ class Steering:
         """Go on where the run was: every choice of the journal is in force again."""
         self._journal = journal
         if journal.damaged:
-            self._on_problem(f"{journal.damaged} lines of the journal are damaged and left out")
+            lines = ", ".join(map(str, journal.damaged))
+            self._on_problem(f"the journal is damaged: left out is what stood in line {lines}")
         for change in journal.changes:
             if change.kind is Kind.DEED or not self._known(change):
                 continue

@@ -40,6 +40,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="where the server listens (default: %(default)s)",
     )
     add("--token-file", metavar="FILE", default="", help="file that holds the server's token")
+    add(
+        "--tls-ca",
+        metavar="FILE",
+        type=_file,
+        help="connect with TLS, trusting the certificates in this file (PEM)",
+    )
     add("--show", action="store_true", help="show them in windows, at the real machine's speed")
     add(
         "--throttle",
@@ -69,7 +75,8 @@ def run(options: argparse.Namespace) -> int:
     homes = Path(tempfile.mkdtemp(prefix="coinop-"))
     try:
         fleet = _fleet(options)
-        fleet.seat(options.server, config.read_token(options.token_file), homes)
+        token = config.read_token(options.token_file)
+        fleet.seat(options.server, token, homes, tls_ca=options.tls_ca or "")
     except (LaunchError, config.ConfigError) as error:
         print(f"coinop: {error}", file=sys.stderr)
         shutil.rmtree(homes)
@@ -91,11 +98,18 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
+def _file(text: str) -> str:
+    path = Path(text).absolute()  # emulators have directories of their own
+    if not path.is_file():
+        raise argparse.ArgumentTypeError(f"no file {text!r}")
+    return str(path)
+
+
 def _fleet(options: argparse.Namespace) -> Fleet:
     launches = [
         fleet_module.parse(text)
         .settled(show=options.show, throttle=options.throttle, niceness=options.niceness)
-        .check()
+        .check(tls_ca=options.tls_ca or "")
         for text in options.what
     ]
     machine = socket.gethostname().split(".")[0]

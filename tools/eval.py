@@ -150,17 +150,14 @@ def run(options: argparse.Namespace) -> int:
 class _Desk:
     """Lets the one client in that we started, and plays for it."""
 
-    def __init__(self, subject: Subject, evaluation: Evaluation, token: str) -> None:
+    def __init__(self, subject: Subject, evaluation: Evaluation) -> None:
         self._subject = subject
         self._evaluation = evaluation
-        self._token = token  # nobody else is to play
         self.problem = ""
 
     def greet(self, connection: Connection, hello: Hello) -> None:
         spaces = self._subject.spaces
-        if not secrets.compare_digest(hello.token.encode(), self._token.encode()):
-            connection.reject("this server evaluates, for a client of its own")
-        elif hello.spaces != spaces:
+        if hello.spaces != spaces:
             self.problem = (
                 f"agent {self._subject.agent!r} expects {spaces.describe()}, the game shows "
                 f"{hello.spaces.describe()}; choose with --game, --observation"
@@ -170,6 +167,9 @@ class _Desk:
             settings = self._subject.client_settings()
             welcome = Welcome(secrets.token_hex(8), _TIMEOUT_S / 3, _MESSAGE_BYTES, settings)
             self._evaluation.attend(connection, hello, welcome)
+
+    def refused(self, connection: Connection, hello: Hello, reason: str) -> None:
+        """Nobody but our own client is to play: whoever else tried is not our concern."""
 
     def fault(self, connection: Connection, error: Exception) -> None:
         self.problem = f"{type(error).__name__}: {error}"
@@ -181,13 +181,15 @@ async def _evaluate(subject: Subject, launch: Launch, exam: Exam, seed: int) -> 
     progress = Progress(f"starting {launch.emulator}:{launch.game}")
     evaluation = _evaluation(subject, exam, over, progress)
     token = secrets.token_hex(16)
-    desk = _Desk(subject, evaluation, token)
+    desk = _Desk(subject, evaluation)
     listener = Listener(
         desk=desk,
         max_message_bytes=_MESSAGE_BYTES,
         max_silent=4,
+        max_per_address=8,
         hello_timeout_s=_TIMEOUT_S,
         client_timeout_s=_TIMEOUT_S,
+        token=token,
     )
     await listener.start("127.0.0.1", 0)
     with tempfile.TemporaryDirectory(prefix="coinop-") as home, progress:

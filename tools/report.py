@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from config import Run
-from server import journal
+from server import document, journal
 from server.journal import Change, Ramp
 from tools.progress import Progress
 
@@ -117,9 +117,9 @@ def read(directory: Path) -> Story:
                 lines.append(line)
         except (ValueError, KeyError):
             damaged += 1
-    settings = json.loads((directory / "settings.json").read_text(encoding="utf-8"))
+    settings, _ = document.read(directory / "settings.json")
     changes, broken = journal.read(directory / journal.NAME)
-    return Story(directory.name, tuple(lines), settings, tuple(changes), damaged + broken)
+    return Story(directory.name, tuple(lines), settings, tuple(changes), damaged + len(broken))
 
 
 def page(story: Story) -> str:

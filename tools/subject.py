@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import re
 import sys
 from collections.abc import Iterator, Mapping
@@ -12,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import config
-from server import emulators
+from server import document, emulators
 from server import fleet as fleet_module
 from server import run as run_module
 from server.fleet import Launch
@@ -106,7 +105,7 @@ def find(runs: Path, run: str, *, agent: str | None, game: str, which: str) -> S
     if not path.is_dir():
         known = sorted(entry.name for entry in runs.glob("*") if entry.is_dir())
         raise SubjectError(f"no run {run!r} in {runs}; there are: {', '.join(known) or 'none'}")
-    agents = run_module.agents_of(path)
+    agents = run_module.agents_of(path, _warn)
     name = _chosen(agents, agent, title(game.rpartition(":")[2]))
     if name is None:
         known = [f"{known} (plays {about[0]})" for known, about in agents.items()]
@@ -151,8 +150,15 @@ def _settings(run: Path) -> dict[str, Any]:
     """Give the settings that the run was last started with; empty ones if they are lost."""
     empty = {"server": {"client_setting": []}, "emulators": {"launch": []}, "fleet": []}
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-        return {**empty, **json.loads((run / "settings.json").read_text("utf-8"))["settings"]}
+        found, note = document.read(run / run_module.SETTINGS)
+        if note:
+            _warn(note)
+        return {**empty, **found["settings"]}
     return empty
+
+
+def _warn(text: str) -> None:
+    print(f"coinop: {text}", file=sys.stderr)
 
 
 def _quiet(launch: Launch) -> Launch:

@@ -144,7 +144,7 @@ def latency(snapshot: Snapshot, agent: AgentView, width: int) -> list[Line]:
             agent.history.get("latency_p99_ms", ()),
         ),
         _batch(agent, width),
-        figure("weights age", figures.age(agent.weights_age_s), width),
+        figure("weights age", figures.age(agent.weights_age_s), width, _alarm(agent)),
         figure("weights version", figures.count(agent.weights_version), width),
         figure("clients", figures.count(len(snapshot.clients)), width),
     ]
@@ -186,8 +186,13 @@ def play(snapshot: Snapshot, agent: AgentView, width: int) -> list[Line]:
         *_choices(snapshot, agent, width),
         _batch(agent, width),
         figure("p50/p99", f"{p50} / {p99}", width, note="ms"),
-        figure("weights", weights, width),
+        figure("weights", weights, width, _alarm(agent)),
     ]
+
+
+def _alarm(agent: AgentView) -> Style:
+    """Make the age of weights that are too old stand out."""
+    return theme.BAD if agent.weights_stale else theme.PLAIN
 
 
 def _choices(snapshot: Snapshot, agent: AgentView, width: int) -> list[Line]:

@@ -20,6 +20,8 @@ import safetensors
 import safetensors.torch
 from torch import Tensor
 
+from server import document
+
 FORMAT = 1
 LATEST, BEST = "checkpoint", "best"  # the newest state, and the weights that scored highest
 NAME = f"{LATEST}.safetensors"
@@ -43,7 +45,7 @@ def save(directory: Path, checkpoint: Checkpoint, which: str = LATEST) -> None:
     name, backup = _names(which)
     plain = json.dumps({"format": FORMAT, **checkpoint.plain}, sort_keys=True)
     tensors = {name: tensor.contiguous().cpu() for name, tensor in checkpoint.tensors.items()}
-    metadata = {"coinop": plain, "digest": _digest(plain, tensors)}
+    metadata = {"coinop": plain, "checksum": _checksum(plain, tensors)}
     path, temporary = directory / name, directory / f"{name}.new"
     try:
         with temporary.open("wb") as file:
@@ -52,7 +54,7 @@ def save(directory: Path, checkpoint: Checkpoint, which: str = LATEST) -> None:
             os.fsync(file.fileno())
         _keep_as_backup(path, directory / backup)
         temporary.replace(path)
-        _sync_directory(directory)
+        document.sync_directory(directory)
     except OSError as error:
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)
@@ -94,14 +96,27 @@ def read(path: Path) -> Checkpoint:
             metadata = file.metadata() or {}
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
         plain = metadata["coinop"]
-        if metadata["digest"] != _digest(plain, tensors):
-            raise ValueError("its digest does not match its contents")
+        if not _is_whole(metadata, tensors):
+            raise ValueError("its checksum does not match its contents")
         values = json.loads(plain)
         if values.pop("format") != FORMAT:
             raise ValueError("it was written by another version")
     except (OSError, ValueError, KeyError, safetensors.SafetensorError) as error:
         raise CheckpointError(f"the checkpoint {path} is damaged: {error}") from error
     return Checkpoint(tensors, values)
+
+
+def _is_whole(metadata: Mapping[str, str], tensors: Mapping[str, Tensor]) -> bool:
+    plain = metadata["coinop"]
+    if "checksum" in metadata:
+        return metadata["checksum"] == _checksum(plain, tensors)
+    return metadata["digest"] == _digest(plain, tensors)  # of before the shapes were covered
+
+
+def _checksum(plain: str, tensors: Mapping[str, Tensor]) -> str:
+    """Give a digest of everything in a checkpoint: values, names, types and shapes."""
+    shapes = {name: (str(tensor.dtype), list(tensor.shape)) for name, tensor in tensors.items()}
+    return _digest(json.dumps([plain, shapes], sort_keys=True), tensors)
 
 
 def _digest(plain: str, tensors: Mapping[str, Tensor]) -> str:
@@ -128,12 +143,3 @@ def _keep_as_backup(path: Path, backup: Path) -> None:
     except PermissionError:  # a file system without hard links
         shutil.copyfile(path, link)
     link.replace(backup)
-
-
-def _sync_directory(directory: Path) -> None:
-    """Make the renames themselves survive a power loss."""
-    descriptor = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

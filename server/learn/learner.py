@@ -52,6 +52,7 @@ class Rules:
     target_max_age_s: float = 0.0  # 0: as old as it gets
     gradient_clip: float = 10.0
     gradient_accumulation: int = 1
+    max_bad_steps: int = 100  # in a row, before the learner goes back to its last good state
     continuous_weight: float = 1.0
     cloning_weight: float = 0.0
     cloning_steps: int = 1_000_000
@@ -86,6 +87,8 @@ class Report:
     samples: int = 0
     transitions: int = 0
     skipped: int = 0
+    bad: int = 0  # of those, the newest ones in a row; no counter
+    restored: int = 0  # times that it went back to its last good state
     loss: float | None = None
     gradient_norm: float | None = None
     q_min: float | None = None
@@ -162,6 +165,7 @@ class Learner:
             "exp_avg_sq": torch.zeros_like(self._flat),
             "step": torch.zeros((), device=self._device),
         }
+        self._good = self._tensors()  # as last kept while all was well
         self._version = 0
         self._samples = 0
         self._sample_s = 0.0
@@ -264,6 +268,9 @@ class Learner:
             self._optimise(gradient.flat)
             self._update_target()
         self._note(gradient, finite, time.perf_counter() - began)
+        if self.report.bad >= self.rules.max_bad_steps:
+            self._load(self._good)
+            self.report = replace(self.report, bad=0, restored=self.report.restored + 1)
 
     def note_worth(self, gradient: Gradient) -> None:
         """Note what the actions of a batch are worth; once a sample is enough for people."""
@@ -341,11 +348,10 @@ class Learner:
     def get_state(self) -> dict[str, Any]:
         """Give everything a checkpoint needs: tensors by name, and plain counters."""
         began = time.perf_counter()
-        tensors = {f"online.{k}": v.detach().clone() for k, v in self._online.state_dict().items()}
-        tensors |= {f"target.{k}": v.detach().clone() for k, v in self._target.state_dict().items()}
-        tensors |= {f"optimizer.{k}": v.clone() for k, v in self._moments.items()}
+        tensors, report = self._tensors(), self.report
+        if not report.bad:
+            self._good = tensors
         self._sync_s += time.perf_counter() - began
-        report = self.report
         return {
             "tensors": tensors,
             "counters": {
@@ -359,16 +365,25 @@ class Learner:
 
     def set_state(self, state: Mapping[str, Any]) -> None:
         """Go on from what get_state gave."""
-        tensors: Mapping[str, Tensor] = state["tensors"]
-        self._online.load_state_dict(_under("online.", tensors))
-        self._target.load_state_dict(_under("target.", tensors))
-        for name, moment in _under("optimizer.", tensors).items():
-            self._moments[name].copy_(moment)
+        self._load(state["tensors"])
+        self._good = self._tensors()
         counters = dict(state["counters"])
         self._version = counters.pop("version")
         self._samples = counters["samples"]
         self.report = Report(**counters)
         self._report_rate()
+
+    def _tensors(self) -> dict[str, Tensor]:
+        """Copy everything that training changes."""
+        tensors = {f"online.{k}": v.detach().clone() for k, v in self._online.state_dict().items()}
+        tensors |= {f"target.{k}": v.detach().clone() for k, v in self._target.state_dict().items()}
+        return tensors | {f"optimizer.{k}": v.clone() for k, v in self._moments.items()}
+
+    def _load(self, tensors: Mapping[str, Tensor]) -> None:
+        self._online.load_state_dict(_under("online.", tensors))
+        self._target.load_state_dict(_under("target.", tensors))
+        for name, moment in _under("optimizer.", tensors).items():
+            self._moments[name].copy_(moment)
 
     def _to_batch(self, sample: Sample) -> Batch:
         def tensor(array: np.ndarray[Any, Any]) -> Tensor:
@@ -472,6 +487,8 @@ class Learner:
             samples=self._samples,
             transitions=before.transitions + transitions * finite,
             skipped=before.skipped + (not finite),
+            bad=0 if finite else before.bad + 1,
+            restored=before.restored,
             loss=gradient.loss,
             gradient_norm=gradient.norm,
             q_min=before.q_min,

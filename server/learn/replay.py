@@ -28,6 +28,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from server import document
 from server.net.wire import ENDED, START, TERMINAL
 from server.spaces import Spaces
 
@@ -41,6 +42,8 @@ _FORMAT = 1
 _HEADER_BYTES = 4096
 _HEAD_AT = 64  # where the head lives: eight bytes of its own, written in one go
 _FLOOR_AT = 72  # the same for the floor
+_HEAD_AGAIN_AT = 80  # both once more, written after the first: two that differ are damaged
+_FLOOR_AGAIN_AT = 88
 _LAYOUT_AT = 128
 
 Ints = npt.NDArray[np.int64]
@@ -150,6 +153,9 @@ class Replay:
         self._block = block
         self._head = np.frombuffer(block, np.int64, 1, _HEAD_AT)
         self._floor = np.frombuffer(block, np.int64, 1, _FLOOR_AT)
+        self._head_again = np.frombuffer(block, np.int64, 1, _HEAD_AGAIN_AT)
+        self._floor_again = np.frombuffer(block, np.int64, 1, _FLOOR_AGAIN_AT)
+        self.note = ""  # what a person should know of how it was found
         columns: dict[str, Array] = {}
         at = _HEADER_BYTES
         for name, (dtype, shape) in layout.columns().items():
@@ -169,6 +175,7 @@ class Replay:
         self._items: dict[str, Any] = {
             name: column.reshape(-1).data for name, column in columns.items()
         }
+        self._head_item, self._head_again_item = self._head.data, self._head_again.data
 
     @classmethod
     def in_memory(cls, layout: Layout) -> Replay:
@@ -197,11 +204,34 @@ class Replay:
                     "delete it, or use --fresh"
                 )
             replay = cls(mmap.mmap(file.fileno(), size), layout)
-        if replay.head < 0:
-            raise ReplayError(f"the replay {path} has a negative head; delete it, or use --fresh")
-        # After a power failure, the floor may be on disk and the head not.
-        replay._floor[0] = min(max(0, int(replay._floor[0])), replay.head)
+        replay._settle(path)
         return replay
+
+    def _settle(self, path: Path) -> None:
+        """Find out where the head and the floor were; one that is not sure is told or refused."""
+        head, again = int(self._head[0]), int(self._head_again[0])
+        if again and head != again:  # 0: of before it was written twice
+            if min(head, again) < 0 or abs(head - again) > GUARD:
+                raise ReplayError(
+                    f"the header of the replay {path} is damaged (its head is {head} and {again}); "
+                    "delete it, or use --fresh"
+                )
+            # Frames beyond the lower one may be half written, and no more than GUARD are.
+            self.note = f"the head of the replay {path} is damaged: {head} and {again}; "
+            head = min(head, again)
+            self.note += f"going on with the {head:,} frames that are whole"
+        if head < 0:
+            raise ReplayError(f"the replay {path} has a negative head; delete it, or use --fresh")
+        floor, floor_again = int(self._floor[0]), int(self._floor_again[0])
+        if again and floor != floor_again:
+            self.note = (self.note and self.note + "; ") + (
+                f"the floor of the replay {path} is damaged: {floor} and {floor_again}; "
+                "frames below the higher one are left out"
+            )
+        # After a power failure, the floor may be on disk and the head not.
+        floor = min(max(0, floor, floor_again), head)
+        self._head[0] = self._head_again[0] = head
+        self._floor[0] = self._floor_again[0] = floor
 
     @property
     def head(self) -> int:
@@ -255,7 +285,8 @@ class Replay:
         previous: int,
     ) -> int:
         """Add a lone frame and give its index; items are written much faster than slices."""
-        capacity, index = self.layout.capacity, self._head.item()
+        capacity = self.layout.capacity
+        index: int = self._head_item[0]
         slot = index % capacity
         prev = previous % capacity if previous >= max(0, index + 1 - capacity) else -1
         items = self._items
@@ -271,7 +302,8 @@ class Replay:
         items["version"][slot] = version
         items["next"][slot] = -1
         items["prev"][slot] = prev
-        self._head[0] = index + 1  # published: the data above is whole
+        # Published, and then written once more: the data above is whole.
+        self._head_item[0] = self._head_again_item[0] = index + 1
         if prev >= 0:
             items["next"][prev] = slot
         return index
@@ -279,6 +311,7 @@ class Replay:
     def flush(self) -> None:
         """Forget every frame so far; the reader looks at ``oldest`` before and after it reads."""
         self._floor[0] = self.head
+        self._floor_again[0] = self.head
 
     def _append(self, frames: Frames) -> None:
         capacity = self.layout.capacity
@@ -291,7 +324,8 @@ class Replay:
         self._write(slice(at, at + first), frames, prev, slice(0, first))
         if first < count:
             self._write(slice(0, count - first), frames, prev, slice(first, count))
-        self._head[0] = index + count  # published: the data above is whole
+        # Published, and then written once more: the data above is whole.
+        self._head_item[0] = self._head_again_item[0] = index + count
         links = self._next
         for row, slot in enumerate(prev):
             if slot >= 0:
@@ -448,6 +482,7 @@ def _create(path: Path, layout: Layout) -> None:
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)
+        document.sync_directory(path.parent)
     except OSError as error:
         temporary.unlink(missing_ok=True)
         raise ReplayError(

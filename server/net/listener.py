@@ -8,14 +8,18 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import secrets
 import socket
+import ssl
 import struct
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any, cast
 from typing import Protocol as Interface
 
 from server.net import wire
+from server.net.proof import NONCE_BYTES
 from server.net.protocol import Event, Protocol
 from server.net.wire import (
     Bye,
@@ -25,6 +29,7 @@ from server.net.wire import (
     Ping,
     Pong,
     Preview,
+    Proof,
     Reject,
     Welcome,
     WireError,
@@ -33,6 +38,8 @@ from server.spaces import Spaces
 
 _LINGER_S = 2.0  # to deliver the last message before a connection is cut
 _WRITE_LIMIT_BYTES = 64 * 1024  # unsent replies before we stop reading from a client
+_INSIDE = "127.0.0.1"
+_UNPROVEN = "wrong or missing token; start the client with this server's token"
 
 
 class ListenError(OSError):
@@ -43,7 +50,13 @@ class Desk(Interface):
     """Who decides what becomes of a connection."""
 
     def greet(self, connection: Connection, hello: Hello) -> None:
-        """Answer a Hello with ``connection.welcome`` or ``connection.reject``."""
+        """Answer a Hello with ``connection.welcome`` or ``connection.reject``.
+
+        Where there is a token, the client has shown by then that it knows it.
+        """
+
+    def refused(self, connection: Connection, hello: Hello, reason: str) -> None:
+        """Learn of a client that was turned away because it does not know the token."""
 
     def fault(self, connection: Connection, error: Exception) -> None:
         """Learn of an error of ours that one connection met."""
@@ -55,7 +68,10 @@ class Connection(asyncio.Protocol):
     def __init__(self, listener: Listener) -> None:
         self._listener = listener
         self._now_s = listener.now_s
-        self._protocol = Protocol(max_message_bytes=listener.max_message_bytes)
+        self._protocol = Protocol(
+            max_message_bytes=listener.max_message_bytes, token=listener.token
+        )
+        self._hello: Hello | None = None  # of a client that is being challenged
         self._transport: asyncio.Transport = cast(asyncio.Transport, None)  # until it is made
         self._on_frame: Callable[[Frame], None] | None = None
         self._on_lost: Callable[[str], None] | None = None
@@ -63,6 +79,7 @@ class Connection(asyncio.Protocol):
         self._lost = False
         self._held = False  # whether frames wait for the next turn
         self._reason = "the connection was lost"
+        self.host = ""
         self.address = ""
         self.opened_s = 0.0
         self.heard_s = 0.0
@@ -81,7 +98,8 @@ class Connection(asyncio.Protocol):
             # Bounds what the kernel holds for a client that does not read its (tiny) replies.
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _WRITE_LIMIT_BYTES)
         peer = transport.get_extra_info("peername")
-        self.address = f"{peer[0]}:{peer[1]}" if peer else "unknown"
+        self.host = str(peer[0]) if peer else "unknown"
+        self.address = f"{peer[0]}:{peer[1]}" if peer else self.host
         self.opened_s = self.heard_s = self._listener.now_s()
         self._listener.opened(self)
 
@@ -176,7 +194,7 @@ class Connection(asyncio.Protocol):
         """
         self._on_frame, self._on_lost, self._on_preview = on_frame, on_lost, on_preview
         self._listener.greeted(self)
-        self._transport.write(self._protocol.welcome(welcome, spaces))
+        self.write(self._protocol.welcome(welcome, spaces))
 
     def reject(self, reason: str) -> None:
         """Turn the client away."""
@@ -192,7 +210,7 @@ class Connection(asyncio.Protocol):
         if self._transport.is_closing():
             return
         self._reason = farewell.reason
-        self._transport.write(self._protocol.close(farewell))
+        self.write(self._protocol.close(farewell))
         self._end()
 
     def _end(self) -> None:
@@ -212,8 +230,13 @@ class Connection(asyncio.Protocol):
 
     def _control(self, event: Event) -> None:
         match event:
+            case Hello() if self._listener.token:
+                self._hello = event
+                self.write(self._protocol.challenge(secrets.token_bytes(NONCE_BYTES)))
             case Hello():
                 self._listener.desk.greet(self, event)
+            case Proof():
+                self._admit(event)
             case Ping():
                 self.write(wire.encode(Pong()))
             case Preview():
@@ -225,6 +248,16 @@ class Connection(asyncio.Protocol):
             case WireError():
                 self.close((Reject if self._on_frame is None else Error)(str(event)))
 
+    def _admit(self, answer: Proof) -> None:
+        """Let the desk greet who knows the token, and nobody else."""
+        assert self._hello is not None
+        hello, self._hello = self._hello, None
+        if self._protocol.is_proven(answer):
+            self._listener.desk.greet(self, hello)
+            return
+        self._listener.desk.refused(self, hello, _UNPROVEN)
+        self.reject(_UNPROVEN)
+
 
 class Listener:
     """The server's front door."""
@@ -235,35 +268,57 @@ class Listener:
         desk: Desk,
         max_message_bytes: int,
         max_silent: int,
+        max_per_address: int,
         hello_timeout_s: float,
         client_timeout_s: float,
+        token: str = "",
+        connect: Callable[[Listener], Connection] = Connection,
     ) -> None:
         self.desk = desk
+        self._connect = connect  # makes the connections
+        self.token = token  # what clients must know; empty: whoever reaches us may play
         self.max_message_bytes = max_message_bytes
         self.address = ""
         self.port = 0
         self._max_silent = max_silent
+        self._max_per_address = max_per_address
+        self._from: Counter[str] = Counter()  # connections by where they come from
         self._hello_timeout_s = hello_timeout_s
         self._client_timeout_s = client_timeout_s
-        self._server: asyncio.Server | None = None
+        self._servers: list[asyncio.Server] = []
         self._silent: dict[Connection, None] = {}  # not greeted yet, oldest first
         self._greeted: dict[Connection, None] = {}
         self.now_s: Callable[[], float] = time.monotonic
 
-    async def start(self, host: str, port: int) -> None:
+    async def start(self, host: str, port: int, tls: ssl.SSLContext | None = None) -> None:
         """Listen, or say clearly why not."""
+        self.port = await self._listen(host, port, tls)
+        self.address = f"{host}:{self.port}"
+
+    async def start_inside(self) -> str:
+        """Listen for this machine too, without TLS, on a port that is free; give the address."""
+        return f"{_INSIDE}:{await self._listen(_INSIDE, 0, None)}"
+
+    async def _listen(self, host: str, port: int, tls: ssl.SSLContext | None) -> int:
         loop = asyncio.get_running_loop()
         try:
-            self._server = await loop.create_server(lambda: Connection(self), host, port)
+            server = await loop.create_server(
+                lambda: self._connect(self),
+                host,
+                port,
+                ssl=tls,
+                ssl_handshake_timeout=self._hello_timeout_s if tls else None,
+            )
         except OSError as error:
             raise _refusal(host, port, error) from error
-        self.port = self._server.sockets[0].getsockname()[1]
-        self.address = f"{host}:{self.port}"
+        self._servers.append(server)
+        found: int = server.sockets[0].getsockname()[1]
+        return found
 
     def stop_accepting(self) -> None:
         """Take no new connections."""
-        if self._server is not None:
-            self._server.close()
+        for server in self._servers:
+            server.close()
 
     async def close(self, reason: str) -> None:
         """Say Bye to everyone and wait a moment for it to arrive."""
@@ -277,7 +332,13 @@ class Listener:
     def opened(self, connection: Connection) -> None:
         """Count a new connection; the oldest silent one makes room if there are too many."""
         self._silent[connection] = None
-        if len(self._silent) > self._max_silent:
+        self._from[connection.host] += 1
+        if self._from[connection.host] > self._max_per_address:
+            connection.reject(
+                f"too many connections from {connection.host}: {self._max_per_address} are allowed "
+                "(--max-per-address)"
+            )
+        elif len(self._silent) > self._max_silent:
             oldest = next(iter(self._silent))
             del self._silent[oldest]
             oldest.reject("too many connections that say nothing")
@@ -289,6 +350,9 @@ class Listener:
 
     def closed(self, connection: Connection) -> None:
         """Forget a connection."""
+        self._from[connection.host] -= 1
+        if not self._from[connection.host]:
+            del self._from[connection.host]
         self._silent.pop(connection, None)
         self._greeted.pop(connection, None)
 

@@ -1,34 +1,41 @@
 """The server's side of one connection, without sockets: bytes in, events out, bytes to send.
 
 The rules:
-- A connection opens with one Hello. The server answers with a Welcome or a Reject.
+- A connection opens with one Hello. The server answers with a Welcome or a Reject; if it has a
+  token, with a Challenge first, which the client answers with a Proof.
 - After the Welcome the client sends Frames, each answered by one Action, and Ping, Pong, Preview,
   Bye.
 - Anything else is a fault: the last event is a WireError, an Error is sent, nothing more is read.
 
     OPENING ──Hello──▶ GREETED ──welcome()──▶ PLAYING ──Bye, a fault──▶ CLOSED
+                        │    ▲
+             challenge()▼    │Proof
+                       CHALLENGED
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from enum import Enum, auto
 
-from server.net import wire
+from server.net import proof, wire
 from server.net.wire import (
     Bye,
+    Challenge,
     Frame,
     Hello,
     InvalidError,
     Ping,
     Pong,
     Preview,
+    Proof,
     Welcome,
     WireError,
 )
 from server.spaces import Spaces
 
-Event = Hello | Frame | Ping | Pong | Preview | Bye | WireError
+Event = Hello | Proof | Frame | Ping | Pong | Preview | Bye | WireError
 
 
 class State(Enum):
@@ -36,6 +43,7 @@ class State(Enum):
 
     OPENING = auto()
     GREETED = auto()
+    CHALLENGED = auto()
     PLAYING = auto()
     CLOSED = auto()
 
@@ -43,6 +51,7 @@ class State(Enum):
 # What a client may say in each state, and the state that follows.
 _ALLOWED: dict[tuple[State, type], State] = {
     (State.OPENING, Hello): State.GREETED,
+    (State.CHALLENGED, Proof): State.GREETED,
     (State.PLAYING, Ping): State.PLAYING,
     (State.PLAYING, Pong): State.PLAYING,
     (State.PLAYING, Preview): State.PLAYING,
@@ -53,11 +62,23 @@ _ALLOWED: dict[tuple[State, type], State] = {
 class Protocol:
     """One connection's state: feed it bytes, and it says what they mean."""
 
-    __slots__ = ("_read_frame", "_splitter", "state")
+    __slots__ = (
+        "_hello",
+        "_max_message_bytes",
+        "_nonce",
+        "_read_frame",
+        "_splitter",
+        "_token",
+        "state",
+    )
 
-    def __init__(self, *, max_message_bytes: int) -> None:
+    def __init__(self, *, max_message_bytes: int, token: str = "") -> None:
         self.state = State.OPENING
-        self._splitter = wire.Splitter(max_message_bytes)
+        self._token = token
+        self._nonce = b""
+        self._hello = b""  # its payload, which proofs cover
+        self._max_message_bytes = max_message_bytes
+        self._splitter = wire.Splitter(min(max_message_bytes, wire.MAX_OPENING_BYTES))
         self._read_frame: wire.FrameReader | None = None
 
     def lone_frame(self, data: bytes) -> Frame | None:
@@ -90,6 +111,8 @@ class Protocol:
             for payload in self._splitter.feed(data):
                 if self.state is State.CLOSED:
                     return
+                if self.state is State.OPENING:
+                    self._hello = payload
                 yield self._event(wire.unpack(payload))
             fault: WireError | None = self._splitter.fault
         except WireError as error:
@@ -98,12 +121,29 @@ class Protocol:
             self.state = State.CLOSED
             yield fault
 
+    def challenge(self, nonce: bytes) -> bytes:
+        """Ask the client to show that it knows the token: the bytes of a Challenge."""
+        if self.state is not State.GREETED:
+            raise RuntimeError(f"challenge in state {self.state.name}")
+        self.state = State.CHALLENGED
+        self._nonce = nonce
+        return wire.encode(Challenge(nonce))
+
+    def is_proven(self, answer: Proof) -> bool:
+        """Say whether the client has shown that it knows the token."""
+        expected = proof.by_client(self._token, self._nonce, self._hello)
+        return proof.equal(answer.proof, expected)
+
     def welcome(self, welcome: Welcome, spaces: Spaces) -> bytes:
-        """Let the client play: the bytes of a Welcome."""
+        """Let the client play: the bytes of a Welcome, with our own proof if there is a token."""
         if self.state is not State.GREETED:
             raise RuntimeError(f"welcome in state {self.state.name}")
         self.state = State.PLAYING
         self._read_frame = wire.FrameReader(spaces)
+        self._splitter.max_bytes = self._max_message_bytes
+        if self._token:
+            shown = proof.by_server(self._token, self._nonce, self._hello)
+            welcome = replace(welcome, proof=shown)
         return wire.encode(welcome)
 
     def close(self, farewell: wire.Reject | Bye | wire.Error) -> bytes:
@@ -125,7 +165,9 @@ class Protocol:
             raise InvalidError("a message is a map or an array")
         message = wire.read_control(value)
         following = _ALLOWED.get((self.state, type(message)))
-        if following is None or not isinstance(message, Hello | Ping | Pong | Preview | Bye):
+        if following is None or not isinstance(
+            message, Hello | Proof | Ping | Pong | Preview | Bye
+        ):
             kind = type(message).__name__
             raise InvalidError(f"{kind} is not allowed while {self.state.name.lower()}")
         self.state = following

@@ -22,11 +22,13 @@ from typing import Any, NamedTuple
 import msgpack
 
 from server import spaces as spaces_module
+from server.net.proof import NONCE_BYTES, PROOF_BYTES
 from server.spaces import SpaceError, Spaces, check_name
 
-VERSION = 1
+VERSION = 2
 HEADER_BYTES = 4
 MAX_TEXT = 1024
+MAX_OPENING_BYTES = 1 << 16  # of a message before the Welcome: what strangers may make us hold
 MAX_INFO = 32
 MAX_SEQUENCE = 2**53 - 1  # what a Lua or JavaScript number holds exactly
 MAX_PREVIEW = (320, 256)  # widest and highest picture, in pixels
@@ -115,7 +117,7 @@ class Hello:
     game: str
     agent: str
     spaces: Spaces
-    token: str = ""
+    nonce: bytes = b""  # what the server's proof must cover; empty where no token is known
     resume: str = ""
     evaluate: bool = False  # answer greedily, and store nothing
     version: int = VERSION
@@ -130,6 +132,21 @@ class Welcome:
     max_message_bytes: int
     settings: dict[str, Any] = field(default_factory=dict)
     resumed: bool = False
+    proof: bytes = b""  # that the server knows the token; empty if it has none
+
+
+@dataclass(frozen=True, slots=True)
+class Challenge:
+    """A server with a token asks whether the client knows it too."""
+
+    nonce: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """The client's answer to a Challenge."""
+
+    proof: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,16 +189,16 @@ class Preview:
     pixels: bytes
 
 
-Control = Hello | Welcome | Reject | Ping | Pong | Bye | Error | Preview
+Control = Hello | Challenge | Proof | Welcome | Reject | Ping | Pong | Bye | Error | Preview
 
 
 class Splitter:
     """Cuts a stream of bytes into message payloads, whatever the chunks."""
 
-    __slots__ = ("_buffer", "_max_bytes", "fault")
+    __slots__ = ("_buffer", "fault", "max_bytes")
 
     def __init__(self, max_bytes: int) -> None:
-        self._max_bytes = max_bytes
+        self.max_bytes = max_bytes  # of a message; longer ones are refused before they are read
         self._buffer = bytearray()
         self.fault: OversizeError | None = None  # nothing can be read after it
 
@@ -189,7 +206,7 @@ class Splitter:
         """Give the payload if these bytes are one whole message, as lockstep sends them."""
         length = len(data) - HEADER_BYTES
         if (
-            int.from_bytes(data[:HEADER_BYTES], "little") == length <= self._max_bytes
+            int.from_bytes(data[:HEADER_BYTES], "little") == length <= self.max_bytes
             and not self._buffer
             and self.fault is None
         ):
@@ -207,9 +224,9 @@ class Splitter:
         while len(self._buffer) - start >= HEADER_BYTES and self.fault is None:
             body = start + HEADER_BYTES
             length = int.from_bytes(self._buffer[start:body], "little")
-            if length > self._max_bytes:
+            if length > self.max_bytes:
                 self.fault = OversizeError(
-                    f"a message of {length} bytes is over the limit of {self._max_bytes}"
+                    f"a message of {length} bytes is over the limit of {self.max_bytes}"
                 )
             if len(self._buffer) - body < length:
                 break
@@ -273,7 +290,7 @@ def encode(message: Control) -> bytes:
                 "game": message.game,
                 "agent": message.agent,
                 **message.spaces.to_plain(),
-                "token": message.token,
+                "nonce": message.nonce,
                 "resume": message.resume,
                 # Said only by those who want it: the usual Hello stays as it was.
                 **({"evaluate": True} if message.evaluate else {}),
@@ -289,9 +306,14 @@ def encode(message: Control) -> bytes:
                 "max_message_bytes": message.max_message_bytes,
                 "settings": message.settings,
                 "resumed": message.resumed,
+                "proof": message.proof,
             }
         )
     kind = type(message).__name__.lower()
+    if isinstance(message, Challenge):
+        return _framed({"type": kind, "nonce": message.nonce})
+    if isinstance(message, Proof):
+        return _framed({"type": kind, "proof": message.proof})
     if isinstance(message, Preview):
         return _framed(
             {
@@ -455,7 +477,8 @@ def _hello(value: dict[Any, Any]) -> Hello:
     if version != VERSION or isinstance(version, bool):
         # Anything else in a Hello may mean something different in another version.
         raise InvalidError(
-            f"this server speaks protocol version {VERSION}, the client speaks {short(version)}"
+            f"this server speaks protocol version {VERSION}, the client speaks {short(version)}; "
+            "use the client that came with the server"
         )
     client = value.get("client")
     if not isinstance(client, list) or len(client) != 2:
@@ -468,7 +491,7 @@ def _hello(value: dict[Any, Any]) -> Hello:
         game=game,
         agent=check_name("agent", agent),
         spaces=spaces_module.from_plain(value),
-        token=_text("token", value.get("token", "")),
+        nonce=_secret("nonce", value.get("nonce", b""), NONCE_BYTES, optional=True),
         resume=_text("resume", value.get("resume", "")),
         evaluate=_flag("evaluate", value.get("evaluate", False)),
     )
@@ -484,6 +507,7 @@ def _welcome(value: dict[Any, Any]) -> Welcome:
         limit,
         _flat_map("settings", value.get("settings", {})),
         value.get("resumed") is True,
+        _secret("proof", value.get("proof", b""), PROOF_BYTES, optional=True),
     )
 
 
@@ -505,6 +529,8 @@ def _side(what: str, value: Any, most: int) -> int:
 
 _CONTROLS: dict[str, Callable[[dict[Any, Any]], Control]] = {
     "hello": _hello,
+    "challenge": lambda value: Challenge(_secret("nonce", value.get("nonce"), NONCE_BYTES)),
+    "proof": lambda value: Proof(_secret("proof", value.get("proof"), PROOF_BYTES)),
     "welcome": _welcome,
     "reject": lambda value: Reject(_text("reason", value.get("reason"))),
     "ping": lambda value: Ping(),
@@ -565,6 +591,13 @@ def _flat_map(what: str, value: Any) -> dict[str, Any]:
 def _flag(what: str, value: Any) -> bool:
     if type(value) is not bool:
         raise InvalidError(f"{what} must be true or false, not {short(value)}")
+    return value
+
+
+def _secret(what: str, value: Any, size: int, *, optional: bool = False) -> bytes:
+    if type(value) is not bytes or not (len(value) == size or (optional and not value)):
+        # The value is not shown: it may be what a person typed in a wrong place.
+        raise InvalidError(f"{what} must be a bin of {size} bytes{' or none' * optional}")
     return value
 
 

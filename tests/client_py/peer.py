@@ -8,7 +8,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from server.net import wire
+from server.net import proof, wire
 from server.spaces import Actions, Discrete, Observation, Spaces
 
 SPACES = Spaces(Observation("uint8", (4,)), Actions((Discrete("stick", 3),), ()), ("score",))
@@ -42,13 +42,23 @@ class Line:
             return wire.FrameReader(self.spaces)(value)
         return wire.read_control(value)
 
-    def greet(self, session: str = "s1", resumed: bool = False, **settings: Any) -> wire.Hello:
-        """Take the Hello and welcome the client."""
+    def greet(
+        self, session: str = "s1", resumed: bool = False, token: str = "", **settings: Any
+    ) -> wire.Hello:
+        """Take the Hello, have the token proven if there is one, and welcome the client."""
         hello = self.receive()
         assert isinstance(hello, wire.Hello)
         self.spaces = hello.spaces
-        self.send(wire.encode(wire.Welcome(session, 10.0, 1 << 20, settings, resumed)))
+        shown = self.challenge(hello, token) if token else b""
+        self.send(wire.encode(wire.Welcome(session, 10.0, 1 << 20, settings, resumed, shown)))
         return hello
+
+    def challenge(self, hello: wire.Hello, token: str) -> bytes:
+        """Have the client prove that it knows the token; give our own proof."""
+        nonce, said = b"n" * 32, wire.encode(hello)[wire.HEADER_BYTES :]
+        self.send(wire.encode(wire.Challenge(nonce)))
+        assert self.receive() == wire.Proof(proof.by_client(token, nonce, said))
+        return proof.by_server(token, nonce, said)
 
     def send(self, data: bytes) -> None:
         """Send bytes as they are."""

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from client_py.link import Link, LinkTimeout, Rejected, ServerClosed, Unreachable
+from client_py.link import Distrusted, Link, LinkTimeout, Rejected, ServerClosed, Unreachable
 from server.net import wire
 from tests.client_py.peer import HELLO, Line, Peer, Script, action, frame
 
@@ -105,6 +105,40 @@ def test_ping_is_answered_while_waiting() -> None:
     with linked(script) as link:
         link.greet(HELLO)
         assert link.exchange(frame(0)).discrete == [1]
+
+
+def test_both_sides_prove_the_token() -> None:
+    def script(line: Line) -> None:
+        line.greet(token="sesame")
+        line.play(1)
+
+    with linked(script) as link:
+        assert link.greet(HELLO, "sesame").proof
+        assert link.exchange(frame(0)).discrete == [0]
+
+
+@pytest.mark.parametrize("shown", [b"", b"x" * 32])
+def test_a_server_that_does_not_prove_the_token_is_not_played_for(shown: bytes) -> None:
+    def script(line: Line) -> None:
+        hello = line.receive()
+        if shown:
+            line.challenge(hello, "sesame")
+        line.send(wire.encode(wire.Welcome("s", 1.0, 1000, proof=shown)))
+
+    with linked(script) as link, pytest.raises(Distrusted, match="did not show that it knows"):
+        link.greet(HELLO, "sesame")
+
+
+def test_no_two_hellos_have_the_same_nonce() -> None:
+    nonces = []
+
+    def script(line: Line) -> None:
+        nonces.append(line.greet(token="sesame").nonce)
+
+    for _ in range(2):
+        with linked(script) as link:
+            link.greet(HELLO, "sesame")
+    assert len(set(nonces)) == 2 and b"" not in nonces
 
 
 def test_rejected_with_the_servers_reason() -> None:

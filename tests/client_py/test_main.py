@@ -99,20 +99,20 @@ def test_a_share_of_sticky_actions_is_from_0_to_below_1(
     assert "--sticky goes with --ale" in capsys.readouterr().err
 
 
-def test_quiet_prints_nothing_and_the_token_is_sent(tmp_path: Path) -> None:
+def test_quiet_prints_nothing_and_the_token_is_proven(tmp_path: Path) -> None:
     token = tmp_path / "token"
     token.write_text("sesame\n")
     seen: list[Any] = []
 
     def script(line: Line) -> None:
-        seen.append(line.greet())
+        seen.append(line.greet(token="sesame"))
         line.play()
 
     options = ("--env", "CartPole-v1", "--episodes", "1", "--quiet", "--token-file", str(token))
     with Peer(script) as peer, start(peer.port, *options) as process:
         out, err = process.communicate(timeout=20)
     assert (process.returncode, out, err) == (0, "", "")
-    assert seen[0].token == "sesame"
+    assert len(seen[0].nonce) == 32
 
 
 def test_a_rejection_is_one_line_and_exit_code_2() -> None:

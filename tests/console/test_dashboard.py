@@ -21,7 +21,7 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from server.console import dashboard as dashboard_module
-from server.console import demo, roster
+from server.console import demo, panels, roster, theme
 from server.console.dashboard import Dashboard, drawn, export_svg, render
 from server.console.hotkeys import HOTKEYS, places, symbol
 from server.console.look import Look, Prompt, View
@@ -507,3 +507,12 @@ def test_changes_are_marked_where_they_were(make_snapshot: Make, agent: AgentVie
     # One of the two is older than the chart; the other was half way.
     assert line.count("▲") == 1
     assert line.index("▲") - start == pytest.approx(width / 2, abs=1)
+
+
+def test_weights_that_are_too_old_are_red(make_snapshot: Make, agent: AgentView) -> None:
+    ages = []
+    for stale in (False, True):
+        old = replace(agent, weights_age_s=500.0, weights_stale=stale)
+        lines = panels.latency(make_snapshot(agents=(old,)), old, 30)
+        ages.append({segment.style for line in lines for segment in line if "8" in segment.text})
+    assert theme.BAD in ages[1] and theme.BAD not in ages[0]

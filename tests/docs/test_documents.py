@@ -36,6 +36,20 @@ def test_generated_pages_are_up_to_date(path: Path) -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: path.name)
+def test_every_test_that_a_page_names_is_there(page: Path) -> None:
+    for path, name in re.findall(r"`(tests/\w+/\w+\.py)::(\w+)`", page.read_text()):
+        assert f"\ndef {name}(" in (ROOT / path).read_text(), f"{page.name} names {path}::{name}"
+
+
+def test_every_promise_names_its_test() -> None:
+    rows = (ROOT / "docs" / "reliability.md").read_text().split("\n|")
+    promises = [row for row in rows if not row.startswith((" fault |", "---"))]
+    assert len(promises) > 30
+    for row in promises[1:]:
+        assert re.search(r"`tests/\w+/\w+\.py::\w+` \|", row), row
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: path.name)
 def test_links_between_pages_lead_somewhere(page: Path) -> None:
     for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", page.read_text()):
         if not target.startswith("http"):

@@ -221,6 +221,24 @@ def test_a_step_that_is_not_finite_is_skipped_and_counted(poison: float) -> None
     assert not np.array_equal(learner.weights().flat, before)
 
 
+def test_too_many_bad_steps_in_a_row_lead_back_to_the_last_good_state() -> None:
+    learner = make(max_bad_steps=3)
+    learner.step(learner.cut(batch(), 1))
+    good = learner.get_state()["tensors"]
+    bad = batch()
+    bad.transitions.reward[0] = np.nan
+    for steps in ([bad, bad], [batch()], [bad, bad]):  # never three in a row
+        for sample in steps:
+            learner.step(learner.cut(sample, 1))
+    assert (learner.report.bad, learner.report.restored, learner.report.skipped) == (2, 0, 4)
+    learner.get_state()  # a state of now would not be good
+    learner.step(learner.cut(bad, 1))
+    assert (learner.report.bad, learner.report.restored, learner.report.skipped) == (0, 1, 5)
+    assert learner.report.steps == 2  # counters only grow
+    after = learner.get_state()["tensors"]
+    assert all(after[name].equal(good[name]) for name in good)
+
+
 def test_the_gradient_is_clipped_to_the_given_norm() -> None:
     free, clipped = make(gradient_clip=0.0), make(gradient_clip=0.01)
     for learner in (free, clipped):

@@ -180,9 +180,11 @@ def test_a_refusal_ends_it_with_the_reason(kind: str, emulator: Start, tmp_path:
     server = Server(tmp_path / "runs", COINOP_TOKEN="secret")
     game = emulator(kind, server.port, 3000, token="wrong")
     text, _ = game.communicate(timeout=60)
-    server.kill()
     assert game.returncode == 2, text
     assert "the server refuses us: wrong or missing token" in text
+    emulator(kind, server.port, 600, token="secret")
+    server.wait_for("joined agent catch")
+    server.kill()
 
 
 @pytest.mark.parametrize("kind", [FCEUX])

@@ -12,7 +12,7 @@ import pytest
 from live import SPACES, Server
 from lua import VERSIONS, Lua
 
-from server.net import wire
+from server.net import proof, wire
 from server.net.wire import Frame, FrameReader, Hello, Source, Welcome
 
 HELLO = {
@@ -77,6 +77,7 @@ def make_link(lua: Lua, line: Any, **options: Any) -> Any:
         transport[name.encode()] = getattr(line, name)
     table[b"transport"] = transport
     table[b"wire"] = lua.load("wire.lua")
+    table[b"proof"] = lua.load("proof.lua")
     table[b"clock"] = lambda: line.now
     table[b"log"] = lambda text: line.log.append(text.decode())
     return lua.load("link.lua")[b"new"](table)
@@ -226,6 +227,57 @@ def test_a_server_that_does_not_answer_is_lost_after_the_timeout(lua: Lua) -> No
     assert exchange(lua, link) is None
     assert 3 <= line.now - before < 8
     assert any("no answer for 3" in text for text in line.log)
+
+
+def proving(token: str, shown: bytes | None = None) -> Callable[[Any], list[bytes | None]]:
+    """Answer as a server with a token does; it shows what it is told to, or its proof."""
+    hellos: list[Hello] = []
+
+    def answer(message: Any) -> list[bytes | None]:
+        if isinstance(message, Hello):
+            hellos.append(message)
+            return [wire.encode(wire.Challenge(b"n" * 32))]
+        if isinstance(message, wire.Proof):
+            said = wire.encode(hellos[-1])[wire.HEADER_BYTES :]
+            if message.proof != proof.by_client(token, b"n" * 32, said):
+                return [wire.encode(wire.Reject("wrong or missing token"))]
+            ours = proof.by_server(token, b"n" * 32, said)
+            welcome = Welcome("s", 20.0, 1 << 20, proof=ours if shown is None else shown)
+            return [wire.encode(welcome)]
+        return polite(message)
+
+    return answer
+
+
+def test_both_sides_prove_the_token(lua: Lua) -> None:
+    line = Line()
+    line.answer = proving("sesame")
+    link = make_link(lua, line, token="sesame")
+    assert exchange(lua, link)[b"discrete"] == [2]
+    hello, shown, _ = line.heard
+    assert len(hello.nonce) == 32
+    assert b"sesame" not in wire.encode(hello) + wire.encode(shown)
+
+
+@pytest.mark.parametrize("token", ["", "open"])
+def test_a_wrong_or_missing_token_is_refused(lua: Lua, token: str) -> None:
+    line = Line()
+    line.answer = proving("sesame")
+    link = make_link(lua, line, token=token)
+    assert exchange(lua, link) is None
+    assert link[b"refused"] == b"wrong or missing token"
+
+
+@pytest.mark.parametrize("answer", [polite, proving("sesame", b""), proving("sesame", b"x" * 32)])
+def test_a_server_that_does_not_prove_the_token_is_not_played_for(
+    lua: Lua, answer: Callable[[Any], list[bytes | None]]
+) -> None:
+    line = Line()
+    line.answer = answer
+    link = make_link(lua, line, token="sesame")
+    assert exchange(lua, link) is None
+    assert link[b"refused"] == b"it did not show that it knows the token"
+    assert not [message for message in line.heard if isinstance(message, Frame)]
 
 
 def test_a_refusal_is_final(lua: Lua) -> None:

@@ -56,7 +56,7 @@ HELLOS = {
         "client": "mame",
         "client_version": "0.251",
         "game": "pong2600",
-        "token": "secret",
+        "nonce": bytes(range(32, 64)).decode("ascii"),
     },
     "hello_evaluate": {"client": "ale", "client_version": "1", "game": "pong", "evaluate": True},
 }

@@ -125,9 +125,11 @@ def test_a_refusal_ends_mame_with_the_reason(tmp_path: Path, mame: Start) -> Non
     server = Server(tmp_path / "runs", COINOP_TOKEN="secret")
     game = mame(server.port, 3000, token="wrong")
     text, _ = game.communicate(timeout=60)
-    server.kill()
     assert game.returncode == 2
     assert "the server refuses us: wrong or missing token" in text
+    mame(server.port, 600, token="secret")
+    server.wait_for("joined agent pong2600")
+    server.kill()
 
 
 def test_a_game_that_is_not_there_is_named(mame: Start) -> None:

@@ -6,7 +6,7 @@ import json
 import re
 from pathlib import Path
 
-from server.net import wire
+from server.net import proof, wire
 from server.net.wire import Choice, Executed, Frame, Source
 from server.spaces import Actions, Continuous, Discrete, Observation, Spaces
 
@@ -16,10 +16,21 @@ SPACES = Spaces(
     Actions((Discrete("stick", 3),), (Continuous("paddle", 0.0, 255.0),)),
     ("score", "bonus"),
 )
+TOKEN = "secret"
+NONCE = bytes(range(32))  # the server's
+HELLO = wire.Hello("mame", "0.251", "pong2600", "pong", SPACES, nonce=bytes(range(32, 64)))
 CONTROLS = {
-    "hello": wire.Hello("mame", "0.251", "pong2600", "pong", SPACES, token="secret"),
+    "hello": HELLO,
     "hello_evaluate": wire.Hello("ale", "1", "pong", "pong", SPACES, evaluate=True),
+    "challenge": wire.Challenge(NONCE),
+    "proof": wire.Proof(proof.by_client(TOKEN, NONCE, wire.encode(HELLO)[wire.HEADER_BYTES :])),
     "welcome": wire.Welcome("1f2e3d4c5b6a7988", 20.0, 1048576, {"start_level": 3}),
+    "welcome_proof": wire.Welcome(
+        "1f2e3d4c5b6a7988",
+        20.0,
+        1048576,
+        proof=proof.by_server(TOKEN, NONCE, wire.encode(HELLO)[wire.HEADER_BYTES :]),
+    ),
     "reject": wire.Reject("the server is full: 256 clients (--max-clients)"),
     "ping": wire.Ping(),
     "pong": wire.Pong(),

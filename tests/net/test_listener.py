@@ -27,6 +27,7 @@ class Desk:
         self.keeps_previews = True
         self.lost: list[str] = []
         self.faults: list[Exception] = []
+        self.turned_away: list[tuple[str, str]] = []
         self.broken = False
 
     def greet(self, connection: Connection, hello: Hello) -> None:
@@ -41,6 +42,9 @@ class Desk:
             self.previews.append if self.keeps_previews else None,
         )
 
+    def refused(self, connection: Connection, hello: Hello, reason: str) -> None:
+        self.turned_away.append((hello.client, reason))
+
     def fault(self, connection: Connection, error: Exception) -> None:
         self.faults.append(error)
 
@@ -54,6 +58,7 @@ def on_loop(test: Callable[[Desk, Listener], Awaitable[None]]) -> None:
             desk=desk,
             max_message_bytes=2000,
             max_silent=3,
+            max_per_address=6,
             hello_timeout_s=5.0,
             client_timeout_s=6.0,
         )
@@ -122,6 +127,22 @@ def test_the_oldest_silent_connection_makes_room() -> None:
         peers = [await Peer.connect(listener, hello=False) for _ in range(4)]
         told = await peers[0].receive()
         assert told == wire.Reject("too many connections that say nothing")
+
+    on_loop(test)
+
+
+def test_one_address_has_only_so_many_connections() -> None:
+    async def test(desk: Desk, listener: Listener) -> None:
+        peers = [await Peer.connect(listener) for _ in range(6)]
+        one_more = await Peer.connect(listener, hello=False)
+        assert await one_more.receive() == wire.Reject(
+            "too many connections from 127.0.0.1: 6 are allowed (--max-per-address)"
+        )
+        assert await one_more.receive() is None
+        peers[0].writer.write(wire.encode(wire.Bye("home")))
+        assert await peers[0].receive() is None
+        await asyncio.sleep(0.05)
+        await Peer.connect(listener)  # there is room again
 
     on_loop(test)
 
@@ -267,7 +288,12 @@ def test_an_error_of_ours_closes_one_connection_and_is_reported() -> None:
 def test_a_port_in_use_is_named() -> None:
     async def test(desk: Desk, listener: Listener) -> None:
         second = Listener(
-            desk=desk, max_message_bytes=9, max_silent=1, hello_timeout_s=1, client_timeout_s=1
+            desk=desk,
+            max_message_bytes=9,
+            max_silent=1,
+            max_per_address=1,
+            hello_timeout_s=1,
+            client_timeout_s=1,
         )
         with pytest.raises(ListenError, match=f"port {listener.port} on 127.0.0.1 is in use"):
             await second.start("127.0.0.1", listener.port)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from server.net import wire
+from server.net import proof, wire
 from server.net.protocol import Event, Protocol, State
 from server.net.wire import Bye, Frame, Hello, Ping, Pong, Welcome, WireError
 from server.spaces import Actions, Discrete, Observation, Spaces
@@ -109,6 +109,15 @@ def test_an_oversize_length_is_refused_before_its_bytes_arrive() -> None:
     assert protocol.buffered_bytes <= 4
 
 
+def test_a_stranger_may_not_make_us_hold_much() -> None:
+    protocol = Protocol(max_message_bytes=1 << 20)
+    (fault,) = listen(protocol, (wire.MAX_OPENING_BYTES + 1).to_bytes(4, "little"))
+    assert str(fault) == "a message of 65537 bytes is over the limit of 65536"
+    welcome = Protocol(max_message_bytes=1 << 20)
+    listen(welcome, wire.encode(HELLO))
+    assert listen(welcome, (1 << 20).to_bytes(4, "little") + bytes(1000)) == []
+
+
 def test_messages_before_an_oversize_one_still_count() -> None:
     protocol = greeted()
     frame = wire.encode_frame(Frame(0, 0, [0.0], bytes(4)))
@@ -140,6 +149,57 @@ def test_a_second_hello_is_refused() -> None:
     (fault,) = listen(greeted(), wire.encode(HELLO))
     assert isinstance(fault, WireError)
     assert str(fault) == "Hello is not allowed while playing"
+
+
+def test_with_a_token_the_welcome_waits_for_a_proof() -> None:
+    said = wire.encode(HELLO)
+    protocol = Protocol(max_message_bytes=LIMIT, token="sesame")
+    assert list(protocol.receive(said)) == [HELLO]
+    assert protocol.challenge(b"n" * 32) == wire.encode(wire.Challenge(b"n" * 32))
+    with pytest.raises(RuntimeError, match="welcome in state CHALLENGED"):
+        protocol.welcome(Welcome("s", 20.0, LIMIT), SPACES)
+    shown = wire.Proof(proof.by_client("sesame", b"n" * 32, said[4:]))
+    assert list(protocol.receive(wire.encode(shown))) == [shown]
+    assert protocol.is_proven(shown)
+    told = wire.read_control(wire.unpack(protocol.welcome(Welcome("s", 20.0, LIMIT), SPACES)[4:]))
+    assert isinstance(told, Welcome)
+    assert told.proof == proof.by_server("sesame", b"n" * 32, said[4:])
+    assert protocol.state is State.PLAYING
+
+
+@given(st.integers(0, 255), st.text(max_size=80), st.binary(min_size=32, max_size=32))
+def test_no_other_token_nonce_or_hello_gives_the_proof(
+    place: int, token: str, nonce: bytes
+) -> None:
+    said = wire.encode(HELLO)[4:]
+    protocol = Protocol(max_message_bytes=LIMIT, token="sesame")
+    list(protocol.receive(wire.encode(HELLO)))
+    protocol.challenge(b"n" * 32)
+    changed = bytearray(said)
+    changed[place % len(said)] ^= 1
+    for wrong in (
+        proof.by_client("sesame", b"n" * 32, bytes(changed)),
+        proof.by_server("sesame", b"n" * 32, said),
+        *([] if token == "sesame" else [proof.by_client(token, b"n" * 32, said)]),
+        *([] if nonce == b"n" * 32 else [proof.by_client("sesame", nonce, said)]),
+    ):
+        assert not protocol.is_proven(wire.Proof(wrong))
+
+
+@pytest.mark.parametrize("first", [wire.Proof(bytes(32)), wire.Challenge(bytes(32))])
+def test_nobody_proves_what_was_not_asked(first: wire.Control) -> None:
+    (fault,) = listen(Protocol(max_message_bytes=LIMIT), wire.encode(first))
+    assert isinstance(fault, WireError)
+    assert "is not allowed while opening" in str(fault)
+
+
+def test_frames_before_the_proof_are_refused() -> None:
+    protocol = Protocol(max_message_bytes=LIMIT, token="sesame")
+    list(protocol.receive(wire.encode(HELLO)))
+    protocol.challenge(b"n" * 32)
+    (fault,) = list(protocol.receive(wire.encode_frame(Frame(0, 0, [0.0], bytes(4)))))
+    assert isinstance(fault, WireError)
+    assert "a Frame before the Welcome" in str(fault)
 
 
 def test_both_directions_of_a_whole_life() -> None:

@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from server.net import wire
+from server.net import proof, wire
 from server.spaces import Actions, Discrete, Observation, Spaces
 
 ROOT = Path(__file__).parents[2]
@@ -131,10 +131,17 @@ class Client:
         value = wire.unpack(self._payloads.pop(0))
         return wire.read_action(value) if isinstance(value, list) else wire.read_control(value)
 
-    def hello(self, spaces: Spaces = SPACES, **changes: Any) -> Any:
+    def hello(self, spaces: Spaces = SPACES, *, token: str = "", **changes: Any) -> Any:
+        """Say Hello, prove the token if asked, and give the server's answer."""
         told = {"client": "test", "client_version": "1", "game": "game", "agent": "game"}
-        self.send(wire.encode(wire.Hello(spaces=spaces, **{**told, **changes})))
-        return self.receive()
+        data = wire.encode(wire.Hello(spaces=spaces, **{**told, **changes}))
+        self.send(data)
+        answer = self.receive()
+        if isinstance(answer, wire.Challenge):
+            shown = proof.by_client(token, answer.nonce, data[wire.HEADER_BYTES :])
+            self.send(wire.encode(wire.Proof(shown)))
+            answer = self.receive()
+        return answer
 
     def frame(self, observation: bytes | None = None, flags: int = 0, reward: float = 0.0) -> None:
         if observation is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import pytest
 from server.agent import Agent, Schedules
 from server.controls import Controls
 from server.learn import checkpoint as checkpoints
+from server.learn.checkpoint import CheckpointError
 from server.learn.learner import Learner, Rules
 from server.learn.network import Shape, Weights, make_inference
 from server.learn.policy import Coding, Mix, Policy
@@ -276,3 +278,34 @@ def test_what_is_saved_is_restored(agent: Agent, tmp_path: Path) -> None:
         "guided_episodes",
     ):
         assert getattr(after, name) == getattr(before, name), name
+
+
+def test_weights_that_grow_too_old_raise_an_alarm_until_new_ones_come(agent: Agent) -> None:
+    assert agent.watch_weights(60.0) == "" and not agent.view().weights_stale
+    time.sleep(0.05)
+    assert "agent a plays with weights that are 0 s old" in agent.watch_weights(0.01)
+    assert agent.watch_weights(0.01) == ""  # told once
+    assert agent.view().weights_stale
+    assert asyncio.run(agent.refresh_policy())
+    assert agent.watch_weights(60.0) == "agent a plays with new weights again"
+    assert not agent.view().weights_stale
+
+
+def test_a_ruined_learner_goes_back_by_itself_and_is_not_saved_before(agent: Agent) -> None:
+    feed(agent, [1.0] * 60)
+    train_one_sample(agent)
+    asyncio.run(agent.save())
+    learner: Learner = agent.trainer._learner  # type: ignore[attr-defined]
+    learner._flat.fill_(float("inf"))  # as an optimizer that blew up leaves them
+    train_one_sample(agent)
+    assert agent.trainer.report.bad and agent.watch_learner() == ""
+    with pytest.raises(CheckpointError, match="agent a is not saved while its steps are not fin"):
+        asyncio.run(agent.save())
+    while not agent.trainer.report.restored:
+        train_one_sample(agent)
+    assert "went back to its last good checkpoint" in agent.watch_learner()
+    assert agent.watch_learner() == ""
+    assert np.isfinite(learner.weights().flat).all()
+    train_one_sample(agent)
+    assert agent.trainer.report.bad == 0
+    asyncio.run(agent.save())

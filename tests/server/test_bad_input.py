@@ -8,9 +8,9 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
-from live import Client, Server, Steady
+from live import SPACES, Client, Server, Steady
 
-from server.net import wire
+from server.net import proof, wire
 from server.spaces import Actions, Discrete, Observation, Spaces
 
 
@@ -60,7 +60,7 @@ def ends_with(client: Client, kind: type, words: str) -> None:
 
 def test_an_oversize_length(bad: Client) -> None:
     bad.send((1 << 31).to_bytes(4, "little"))
-    ends_with(bad, wire.Reject, "over the limit of 1048576")
+    ends_with(bad, wire.Reject, "over the limit of 65536")
 
 
 def test_a_truncated_message(server: Server, good: Steady, playing: Client) -> None:
@@ -116,10 +116,46 @@ def test_a_wrong_token(bad: Client, token: str) -> None:
     assert "swordfish" not in answer.reason
 
 
+def test_the_token_is_never_sent_and_the_server_proves_itself(server: Server) -> None:
+    client = Client(server.port)
+    hello = wire.encode(wire.Hello("test", "1", "game", "game", SPACES, nonce=b"c" * 32))
+    client.send(hello)
+    challenge = client.receive()
+    assert isinstance(challenge, wire.Challenge)
+    shown = wire.encode(wire.Proof(proof.by_client("swordfish", challenge.nonce, hello[4:])))
+    assert b"swordfish" not in hello + shown
+    client.send(shown)
+    welcome = client.receive()
+    assert isinstance(welcome, wire.Welcome)
+    assert welcome.proof == proof.by_server("swordfish", challenge.nonce, hello[4:])
+
+
+def test_a_recorded_proof_is_worth_nothing_again(server: Server, good: Steady) -> None:
+    hello = wire.encode(wire.Hello("thief", "1", "game", "game", SPACES, nonce=b"c" * 32))
+    first, second = Client(server.port), Client(server.port)
+    first.send(hello)
+    shown = wire.encode(wire.Proof(proof.by_client("swordfish", first.receive().nonce, hello[4:])))
+    first.send(shown)
+    assert isinstance(first.receive(), wire.Welcome)
+    second.send(hello)
+    assert isinstance(second.receive(), wire.Challenge)
+    second.send(shown)
+    ends_with(second, wire.Reject, "wrong or missing token")
+    server.wait_for(r"warning +thief at .* refused: wrong or missing token")
+
+
 def test_another_protocol_version(bad: Client) -> None:
     answer = bad.hello(version=9, token="swordfish")
     assert isinstance(answer, wire.Reject)
-    assert "speaks protocol version 1, the client speaks 9" in answer.reason
+    assert "speaks protocol version 2, the client speaks 9" in answer.reason
+
+
+def test_a_number_that_was_used_before(playing: Client) -> None:
+    playing.play(5)
+    playing.sequence = 4  # the last one again: the same answer, and no second frame
+    playing.play(1)
+    playing.sequence = 2  # an older one: a frame like any other, linked to nothing
+    playing.play(3)
 
 
 def test_a_client_that_stops_reading(server: Server, good: Steady, playing: Client) -> None:

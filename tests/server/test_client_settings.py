@@ -78,7 +78,7 @@ class Peer:
     @classmethod
     async def connect(cls, port: int, resume: str = "") -> tuple[Peer, wire.Welcome]:
         peer = cls(*await asyncio.open_connection("127.0.0.1", port))
-        peer._writer.write(wire.encode(wire.Hello("t", "1", "game", "game", SPACES, "", resume)))
+        peer._writer.write(wire.encode(wire.Hello("t", "1", "game", "game", SPACES, resume=resume)))
         welcome = wire.read_control(await peer._read())
         assert isinstance(welcome, wire.Welcome)
         return peer, welcome

@@ -19,7 +19,7 @@ import pytest
 import torch
 from live import ROOT, Client, Server
 
-from server import VERSION
+from server import VERSION, document
 from server.learn import checkpoint as checkpoints
 from server.learn.replay import Layout, Replay
 from server.net import wire
@@ -168,7 +168,8 @@ def test_a_checkpoint_of_other_spaces_is_refused_with_both_described(
     played(server, 10).close()
     assert server.stop() == 0
     file = agent_directory(tmp_path) / "agent.json"
-    file.write_text(file.read_text().replace('"score"', '"points"'))
+    about, _ = document.read(file)
+    document.write(file, {**about, "rewards": ["points"]})
     again = start()
     assert again.wait() == 2
     assert "rewards score, not for 4 float32 values, actions stick(3), rewards points" in again.text
@@ -254,6 +255,9 @@ def test_other_machines_need_a_token(start: Start) -> None:
     server = start("--host", "0.0.0.0", COINOP_TOKEN="")
     assert server.wait() == 2
     assert "a token is needed" in server.text
+    short = start("--host", "0.0.0.0", COINOP_TOKEN="sesame")
+    assert short.wait() == 2
+    assert "the token has 6 characters: it needs 16 or more" in short.text
 
 
 @pytest.mark.parametrize(

@@ -221,3 +221,11 @@ def test_wrong_options_end_with_one_clear_line(
     assert words in playing.text
     assert len(playing.text.splitlines()) == 1
     assert not list(tmp_path.glob("coinop-*"))
+
+
+def test_lua_emulators_are_told_to_use_a_tunnel(emulate: Start, tmp_path: Path) -> None:
+    authority = tmp_path / "cert.pem"
+    authority.write_text("")
+    playing = emulate("fceux:catch", "--tls-ca", str(authority))
+    assert playing.wait() == 2
+    assert "know no TLS; give them a tunnel" in playing.text or "not installed" in playing.text
