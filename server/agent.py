@@ -32,6 +32,7 @@ SCHEDULED = ("epsilon", "expert_ratio", "learning_rate")  # live settings that n
 _RATE_WINDOW_S = 5.0
 _STEP_S = 0.005  # of a step, before the first
 _LONGEST_PAUSE_S = 0.5  # after a step
+_STREAK = 10  # bad steps
 _MIX_FRAMES = 64  # between looks at the schedules
 
 
@@ -235,7 +236,9 @@ class Agent:
     async def save(self) -> None:
         """Write a checkpoint; the disk is waited for in a thread of its own."""
         state = await asyncio.wrap_future(self.trainer.learner_state())
-        if bad := self.trainer.report.bad:
+        bad = self.trainer.report.bad
+        # A bad step now and then is left out and does no harm: many in a row mean ruined weights.
+        if bad >= _STREAK or not all(part.isfinite().all() for part in state["tensors"].values()):
             raise CheckpointError(
                 f"agent {self.name} is not saved while its steps are not finite ({bad} in a row); "
                 "the checkpoint before stays"

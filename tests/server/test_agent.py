@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -309,3 +310,12 @@ def test_a_ruined_learner_goes_back_by_itself_and_is_not_saved_before(agent: Age
     train_one_sample(agent)
     assert agent.trainer.report.bad == 0
     asyncio.run(agent.save())
+
+
+def test_a_single_bad_step_does_not_keep_an_agent_from_being_saved(agent: Agent) -> None:
+    feed(agent, [1.0] * 60)
+    train_one_sample(agent)
+    learner: Learner = agent.trainer._learner  # type: ignore[attr-defined]
+    learner.report = replace(learner.report, bad=1)
+    asyncio.run(agent.save())
+    assert checkpoints.read(agent.directory / checkpoints.NAME).plain["agent"] == "a"
