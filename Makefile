@@ -12,7 +12,7 @@ ARGS ?=
 PIP_ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help install run emulate mame fceux eval games test check lint audit format docs screenshot flamegraph bench fuzz clean
+.PHONY: help install run emulate mame fceux eval games test check lint audit format docs screenshot flamegraph bench soak fuzz clean
 
 help: ## list the targets
 	@echo "Coinop: train agents on games that run in emulators"
@@ -78,6 +78,9 @@ bench: $(VENV)/.installed ## measure this machine (python -m bench --help has mo
 	$(BIN)/python -m bench serve
 	$(BIN)/python -m bench hold
 
+soak: $(VENV)/.installed ## a server among faults for MINUTES (30): nothing may be lost, nothing may leak
+	@$(BIN)/python -m bench soak --minutes $(or $(MINUTES),30)
+
 fuzz: $(VENV)/.installed-fuzz ## look for input that breaks a rule, SECONDS (60) for each target
 	@for target in protocol checkpoint replay; do \
 		echo "fuzz: $$target"; $(BIN)/python -m fuzz $$target --seconds $(or $(SECONDS),60) || exit 1; done
@@ -104,7 +107,10 @@ $(VENV)/.installed-dev: $(VENV)/.installed requirements-dev.txt requirements-ben
 	@$(BIN)/pip install --disable-pip-version-check $(PIP_ARGS) -r requirements-dev.txt
 	@touch $@
 
-$(VENV)/.installed-fuzz: $(VENV)/.installed requirements-fuzz.txt
+$(VENV)/.installed-soak: $(VENV)/.installed ## a server among faults for MINUTES (30): nothing may be lost, nothing may leak
+	@$(BIN)/python -m bench soak --minutes $(or $(MINUTES),30)
+
+fuzz: $(VENV)/.installed requirements-fuzz.txt
 	@echo "installing what fuzzing needs"
 	@$(BIN)/pip install --disable-pip-version-check -q $(PIP_ARGS) -r requirements-fuzz.txt
 	@touch $@

@@ -29,6 +29,7 @@ def main() -> int:
         scale,
         screen,
         serve,
+        soak,
         stalls,
         telemetry,
     )
@@ -50,6 +51,7 @@ def main() -> int:
         "memory": memory,
         "options": learner_options,
         "heads": heads,
+        "soak": soak,
         "learn": learn,
     }
     parser = argparse.ArgumentParser(
@@ -79,6 +81,9 @@ def main() -> int:
         except LaunchError as error:
             print(f"{options.bench}: {error}", file=sys.stderr)
             return 2
+        except soak.SoakError as error:
+            print(f"{options.bench}: {error}", file=sys.stderr)
+            return 1
         spent = f" (the one before took {time.monotonic() - began_s:.0f} s)"
     figures.show(options.bench, rounds)
     if options.json:
@@ -158,6 +163,7 @@ _OPTIONS: dict[str, dict[str, Any]] = {
         "type": float,
         "help": "share of frames in which an exam repeats the last action (default: %(default)s)",
     },
+    "--fault-s": {"type": float, "help": "s between faults, about (default: %(default)s)"},
     "--results": {
         "type": Path,
         "metavar": "DIR",

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from bench import __main__ as command_line
-from bench import homes, options, scale
+from bench import homes, options, scale, soak
 from server import emulators
 from server.emulators import LaunchError, Program
 from server.train.workers import Worker
@@ -207,6 +207,13 @@ def test_heads_are_compared_by_what_their_trainings_earn(tmp_path: Path) -> None
     figures = run("heads", tmp_path / "figures.json", *brief)
     assert set(figures) == {"pendulum-v1_factored", "pendulum-v1_regressed"}
     assert all(-2000 < value < 0 for value in figures.values())  # all that the game gives
+
+
+def test_a_short_soak_loses_and_leaks_nothing(tmp_path: Path) -> None:
+    figures = run("soak", tmp_path / "figures.json", "--minutes", "0.25", "--fault-s", "2")
+    check_defined(figures)
+    assert figures["frames"] > 0 and figures["frames_lost"] == 0
+    assert sum(figures[f"{fault}_faults"] for fault in soak.FAULTS) > 0
 
 
 def test_stalls_are_measured_in_fresh_processes(tmp_path: Path) -> None:

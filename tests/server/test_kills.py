@@ -14,7 +14,8 @@ from pathlib import Path
 
 import pytest
 from live import Server
-from witness import AGENT, Witness, check
+
+from bench.witness import AGENT, Witness, check
 
 KILLS = int(os.environ.get("COINOP_KILLS", "4"))
 CAPACITY = 5000  # small: the ring goes round between two kills

@@ -31,7 +31,7 @@ class Witness(threading.Thread):
         self.problem: BaseException | None = None
         self._port: int | None = None
         self._there = threading.Condition()
-        self._done = False
+        self._done = self._cut = False
         self.start()
 
     def turn_to(self, port: int | None) -> None:
@@ -39,6 +39,10 @@ class Witness(threading.Thread):
         with self._there:
             self._port = port
             self._there.notify()
+
+    def hang_up(self) -> None:
+        """Drop the connection as a client that is killed does; it comes back as another one."""
+        self._cut = True
 
     def finish(self) -> None:
         """End, and raise what went wrong."""
@@ -71,7 +75,8 @@ class Witness(threading.Thread):
             link.greet(Hello(f"witness-{self.number}", "1", AGENT, AGENT, SPACES))
             number = max([self.answered, *self.doubtful]) + 1
             for sequence in range(1 << 30):
-                if self._done:
+                if self._done or self._cut:
+                    self._cut = False
                     return
                 self.doubtful.add(number)
                 place = sequence % EPISODE
@@ -96,14 +101,20 @@ def check(path: Path, capacity: int, witnesses: list[Witness]) -> int:
     replay.check_valid()
     slots = np.arange(replay.oldest, replay.head) % capacity
     seen = replay.column("observation")[slots].astype(np.int64)
-    assert (seen[:, 1] + seen[:, 2] == seen[:, 3]).all(), "a torn frame"
+    _require(bool((seen[:, 1] + seen[:, 2] == seen[:, 3]).all()), "a torn frame")
     for witness in witnesses:
         mine = seen[seen[:, 0] == witness.number]
         numbers = mine[:, 1] * _SPLIT + mine[:, 2]
-        assert (np.diff(numbers) > 0).all(), "a frame is stored twice, or out of order"
+        in_order = bool((np.diff(numbers) > 0).all())
+        _require(in_order, "a frame is stored twice, or out of order")
         # What is younger than the oldest that is left, and was answered, must be there.
-        assert len(numbers), "nothing of a client is left"
+        _require(len(numbers) > 0, "nothing of a client is left")
         expected = set(range(int(numbers[0]), witness.answered + 1)) - witness.doubtful
         lost = expected - set(numbers.tolist())
-        assert not lost, f"client {witness.number}: answered and lost: {sorted(lost)[:5]}"
+        _require(not lost, f"client {witness.number}: answered and lost: {sorted(lost)[:5]}")
     return replay.head
+
+
+def _require(rule: bool, broken: str) -> None:
+    if not rule:
+        raise AssertionError(broken)
