@@ -29,6 +29,7 @@ def main() -> int:
         scale,
         screen,
         serve,
+        siege,
         soak,
         stalls,
         telemetry,
@@ -51,6 +52,7 @@ def main() -> int:
         "memory": memory,
         "options": learner_options,
         "heads": heads,
+        "siege": siege,
         "soak": soak,
         "learn": learn,
     }

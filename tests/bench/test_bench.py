@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from bench import __main__ as command_line
-from bench import homes, options, scale, soak
+from bench import foe, homes, options, scale, soak
 from server import emulators
 from server.emulators import LaunchError, Program
 from server.train.workers import Worker
@@ -214,6 +214,12 @@ def test_a_short_soak_loses_and_leaks_nothing(tmp_path: Path) -> None:
     check_defined(figures)
     assert figures["frames"] > 0 and figures["frames_lost"] == 0
     assert sum(figures[f"{fault}_faults"] for fault in soak.FAULTS) > 0
+
+
+def test_what_bad_clients_cost_is_measured(tmp_path: Path) -> None:
+    brief = ("--seconds", "0.5", "--clients", "4", "--fps", "200")
+    figures = run("siege", tmp_path / "figures.json", *brief)
+    assert all(figures[f"{kind}_{what}"] > 0 for kind in foe.KINDS for what in ("rate", "p99"))
 
 
 def test_stalls_are_measured_in_fresh_processes(tmp_path: Path) -> None:

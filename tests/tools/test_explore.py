@@ -11,6 +11,9 @@ import subprocess
 import sys
 import time
 import tomllib
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -295,9 +298,38 @@ class Found:
         return {tuple(a - 0x80 for a in n["bytes"]): n["sure"] for n in self._plain[kind]}
 
 
+PAD = ":ctrl1:joypad:JOYPAD/P1"
+CATCH = ("--input", f"{PAD} Left", "--input", f"{PAD} Right", "--json", "found.json")
+CATCH += ("--moments", "3", "--runs", "2", "--frames", "1200")
+
+
+@dataclass(frozen=True)
+class Expeditions:
+    """The long explorations, all on their way at once: each keeps one core busy for a minute."""
+
+    pong: Future[Found]
+    breakout: Future[Found]
+    catch: Future[tuple[str, Any]]
+
+
+@pytest.fixture(scope="module")
+def expeditions(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Expeditions]:
+    def catch(directory: Path) -> tuple[str, Any]:
+        text = explore(directory, "mame:nes", "--cart", "cc65:catch.c", *CATCH).stdout
+        return text, json.loads((directory / "found.json").read_text())
+
+    paddle = ("--option", "joyport1=pad", "--moments", "3")
+    with ThreadPoolExecutor(2) as pool:
+        yield Expeditions(
+            pool.submit(Found, tmp_path_factory.mktemp("pong"), "pong", *paddle),
+            pool.submit(Found, tmp_path_factory.mktemp("breakout"), "breakout", *paddle),
+            pool.submit(catch, tmp_path_factory.mktemp("catch")),
+        )
+
+
 @needs_mame
-def test_the_facts_of_pong(tmp_path: Path) -> None:
-    pong = Found(tmp_path, "pong", "--option", "joyport1=pad", "--moments", "3")
+def test_the_facts_of_pong(expeditions: Expeditions) -> None:
+    pong = expeditions.pong.result()
     assert pong.ways(51)["Paddle 2"] in ("follows", "follows, reversed")
     assert "Paddle" not in pong.ways(51)
     assert pong.byte(51)["kind"] == "place"
@@ -319,8 +351,8 @@ def test_the_facts_of_pong(tmp_path: Path) -> None:
 
 
 @needs_mame
-def test_the_facts_of_breakout(tmp_path: Path) -> None:
-    breakout = Found(tmp_path, "breakout", "--option", "joyport1=pad", "--moments", "3")
+def test_the_facts_of_breakout(expeditions: Expeditions) -> None:
+    breakout = expeditions.breakout.result()
     assert breakout.ways(72)["Paddle"] == "follows, reversed"
     assert breakout.byte(99)["kind"] == breakout.byte(101)["kind"] == "place"  # the ball
     assert breakout.numbers("lives") == {(57,): True}
@@ -336,18 +368,14 @@ def test_the_facts_of_breakout(tmp_path: Path) -> None:
 
 @needs_mame
 @pytest.mark.skipif(shutil.which("cl65") is None, reason="cc65 is not installed")
-def test_another_machine_needs_no_other_options(tmp_path: Path) -> None:
+def test_another_machine_needs_no_other_options(expeditions: Expeditions) -> None:
     """Catch for the NES, whose source says what each byte is (client_lua/games/catch.c)."""
-    pad = ":ctrl1:joypad:JOYPAD/P1"
-    options = ("--input", f"{pad} Left", "--input", f"{pad} Right", "--json", "found.json")
-    options += ("--moments", "3", "--runs", "2", "--frames", "1200")
-    text = explore(tmp_path, "mame:nes", "--cart", "cc65:catch.c", *options).stdout
-    assert f"{pad} Start" in text and "starts the game" in text
-    found = json.loads((tmp_path / "found.json").read_text())
+    text, found = expeditions.catch.result()
+    assert f"{PAD} Start" in text and "starts the game" in text
     assert found["ram"] == [[0, 0x7FF]]
     kinds = {byte["address"]: byte["kind"] for byte in found["bytes"]}
     assert kinds[0x501] == kinds[0x502] == kinds[0x503] == "place"  # basket, apple
     ways = {e["input"]: e["way"] for e in found["bytes"][0x501]["effects"]}
-    assert ways == {f"{pad} Left": "goes down", f"{pad} Right": "goes up"}
+    assert ways == {f"{PAD} Left": "goes down", f"{PAD} Right": "goes up"}
     assert [0x507] in [number["bytes"] for number in found["scores"]]  # apples lost
     assert kinds[0x508] == "clock" and kinds[0x500] == "once"  # the phase: the game was lost
