@@ -203,7 +203,7 @@ def test_what_it_costs_to_be_watched(tmp_path: Path) -> None:
 
 
 def test_heads_are_compared_by_what_their_trainings_earn(tmp_path: Path) -> None:
-    brief = ("--minutes", "0.2", "--games", "gym:Pendulum-v1")
+    brief = ("--minutes", "0.25", "--games", "gym:Pendulum-v1")
     figures = run("heads", tmp_path / "figures.json", *brief)
     assert set(figures) == {"pendulum-v1_factored", "pendulum-v1_regressed"}
     assert all(-2000 < value < 0 for value in figures.values())  # all that the game gives
