@@ -107,10 +107,7 @@ $(VENV)/.installed-dev: $(VENV)/.installed requirements-dev.txt requirements-ben
 	@$(BIN)/pip install --disable-pip-version-check $(PIP_ARGS) -r requirements-dev.txt
 	@touch $@
 
-$(VENV)/.installed-soak: $(VENV)/.installed ## a server among faults for MINUTES (30): nothing may be lost, nothing may leak
-	@$(BIN)/python -m bench soak --minutes $(or $(MINUTES),30)
-
-fuzz: $(VENV)/.installed requirements-fuzz.txt
+$(VENV)/.installed-fuzz: $(VENV)/.installed requirements-fuzz.txt
 	@echo "installing what fuzzing needs"
-	@$(BIN)/pip install --disable-pip-version-check -q $(PIP_ARGS) -r requirements-fuzz.txt
+	@$(BIN)/pip install --disable-pip-version-check $(PIP_ARGS) -r requirements-fuzz.txt
 	@touch $@

@@ -9,11 +9,12 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import difflib
+import functools
 import math
 import os
 import re
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -551,7 +552,7 @@ def from_values(values: Mapping[str, Any]) -> Config:
     """
     for section in values:
         if section not in SECTIONS and section != "fleet":
-            raise ConfigError(_unknown_section(section))
+            raise ConfigError(_unknown_section(section, values[section]))
     built = {
         section: _built(f"[{section}]", kind, values.get(section, {}))
         for section, kind in SECTIONS.items()
@@ -725,7 +726,8 @@ def _checked_one(f: dataclasses.Field[Any], kind: type, value: Any) -> Any:
     if kind is float and isinstance(value, int) and not isinstance(value, bool):
         value = float(value)
     if type(value) is not kind:
-        raise ConfigError(f"{f.name} = {value!r} must be {_type_name(kind)}")
+        bounds = "" if meta["low"] is None else f", {_allowed(f)}"
+        raise ConfigError(f"{f.name} = {value!r} must be {_type_name(kind)}{bounds}")
     if meta["choices"] and value not in meta["choices"]:
         raise ConfigError(f"{f.name} = {value!r} must be one of {', '.join(meta['choices'])}")
     low, high = meta["low"], meta["high"]
@@ -782,9 +784,9 @@ def _check_together(config: Config) -> None:
 def _add_argument(group: argparse._ArgumentGroup, f: dataclasses.Field[Any]) -> None:
     option = "--" + f.name.replace("_", "-")
     meta = f.metadata
-    silent = meta["unit"] in _SILENT_UNITS or f.default is None
-    unit = "" if silent else f" {meta['unit']}"
-    bounds = "" if meta["low"] is None else f"; {_allowed(f)}"
+    told = "" if meta["unit"] in _SILENT_UNITS else f" {meta['unit']}"
+    unit = told if f.default is not None else ""
+    bounds = "" if meta["low"] is None else f"; {_allowed(f)}{'' if unit else told}"
     about = f"{meta['about']} (default: {_shown(f.default) or 'none'}{unit}{bounds})"
     about = about.replace("%", "%%")  # argparse fills in what follows a single one
     default: Any = f.default
@@ -798,7 +800,16 @@ def _add_argument(group: argparse._ArgumentGroup, f: dataclasses.Field[Any]) -> 
     else:
         parse: Any = {int: _count, float: _number, str: str}[kind]
         metavar = "{" + ",".join(meta["choices"]) + "}" if meta["choices"] else _metavar(f)
-        group.add_argument(option, type=parse, default=None, help=about, metavar=metavar)
+        read = functools.partial(_read, f, parse)
+        group.add_argument(option, type=read, default=None, help=about, metavar=metavar)
+
+
+def _read(f: dataclasses.Field[Any], parse: Callable[[str], Any], text: str) -> Any:
+    """Read a word of the command line, or say what it may be."""
+    try:
+        return parse(text)
+    except argparse.ArgumentTypeError as error:
+        raise argparse.ArgumentTypeError(f"{error}; it may be {_allowed(f)}") from None
 
 
 def _metavar(f: dataclasses.Field[Any]) -> str:
@@ -866,10 +877,12 @@ def _type_name(kind: type) -> str:
     return names[kind]
 
 
-def _unknown_section(name: str) -> str:
+def _unknown_section(name: str, value: Any) -> str:
     homes = [s for s, kind in SECTIONS.items() if name in kind.__dataclass_fields__]
     if homes:
         return f"{name} belongs under [{homes[0]}]"
+    if not isinstance(value, Mapping):
+        return f"unknown setting {name!r} = {value!r}; settings stand under a section: [server]"
     return f"unknown section [{name}]{_hint(name, SECTIONS)}"
 
 
