@@ -149,8 +149,8 @@ TOLD = {
     "F": "n step 2 → 3",
     "h": "heartbeat s natural → 5",
     "H": "heartbeat s 5 → 10",
-    "v": "verbose off → on",
-    "z": "verbose on → off (undone)",
+    "z": "heartbeat s 10 → 5 (undone)",
+    "vv": "verbose on → off",  # at once: told of every episode, nobody could read the rest
     "w": "weights in play are new",
     "y": "target network is new",
     "s": "saved",
