@@ -185,27 +185,18 @@ class Replay:
 
     @classmethod
     def in_file(cls, path: Path, layout: Layout) -> Replay:
-        """Open the replay in a file, or make it; another process may map the same file."""
+        """Open the replay in a file, or make it: for its one writer, as this may mend it."""
         _check_capacity(layout)
         if not path.exists():
             _create(path, layout)
-        with path.open("r+b") as file:
-            found = _read_layout(path, file.read(_HEADER_BYTES))
-            if found != layout:
-                raise ReplayError(
-                    f"the replay {path} holds {found.describe()}; asked for is "
-                    f"{layout.describe()}; "
-                    "use the settings it was made with, another --run, or --fresh"
-                )
-            size = os.fstat(file.fileno()).st_size
-            if size != layout.size_bytes():
-                raise ReplayError(
-                    f"the replay {path} has {size} bytes instead of {layout.size_bytes()}; "
-                    "delete it, or use --fresh"
-                )
-            replay = cls(mmap.mmap(file.fileno(), size), layout)
+        replay = cls(_map(path, layout, mmap.ACCESS_WRITE), layout)
         replay._settle(path)
         return replay
+
+    @classmethod
+    def to_read(cls, path: Path, layout: Layout) -> Replay:
+        """Open the replay in a file that another process writes; nothing here can change it."""
+        return cls(_map(path, layout, mmap.ACCESS_READ), layout)
 
     def _settle(self, path: Path) -> None:
         """Find out where the head and the floor were; one that is not sure is told or refused."""
@@ -489,6 +480,24 @@ def _create(path: Path, layout: Layout) -> None:
             f"cannot make the replay {path} of {layout.size_bytes() / 1e6:,.0f} MB: "
             f"{error.strerror}; a smaller --replay-capacity or --replay-storage memory helps"
         ) from error
+
+
+def _map(path: Path, layout: Layout, access: int) -> mmap.mmap:
+    """Map a replay's file if it is of that layout."""
+    with path.open("r+b" if access == mmap.ACCESS_WRITE else "rb") as file:
+        found = _read_layout(path, file.read(_HEADER_BYTES))
+        if found != layout:
+            raise ReplayError(
+                f"the replay {path} holds {found.describe()}; asked for is {layout.describe()}; "
+                "use the settings it was made with, another --run, or --fresh"
+            )
+        size = os.fstat(file.fileno()).st_size
+        if size != layout.size_bytes():
+            raise ReplayError(
+                f"the replay {path} has {size} bytes instead of {layout.size_bytes()}; "
+                "delete it, or use --fresh"
+            )
+        return mmap.mmap(file.fileno(), size, access=access)
 
 
 def _reserve(descriptor: int, size_bytes: int) -> None:

@@ -34,7 +34,7 @@ class Child:
         self._line = line
         self._sending = threading.Lock()
         self._board = board
-        replay = Replay.in_file(Path(plan["replay_file"]), Layout(**plan["layout"]))
+        replay = Replay.to_read(Path(plan["replay_file"]), Layout(**plan["layout"]))
         self._learner = Recipe.from_plain(plan["recipe"]).make(replay)
         self._learner.set_state(board.read_state())
         self._thread = TrainingThread(

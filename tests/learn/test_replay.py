@@ -257,6 +257,24 @@ def test_a_floor_that_outlived_its_head_is_lowered(tmp_path: Path) -> None:
     again.check_valid()
 
 
+def test_a_reader_of_another_process_changes_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "replay.bin"
+    writer, client = Writer(Replay.in_file(path, LAYOUT)), Client()
+    writer.append([(client, 0.5, START)])
+    # Between the two writes of a head, which the writer would take for damage at its next start.
+    writer.replay.column("head")[0] = 2
+    before = path.read_bytes()
+    reader = Replay.to_read(path, LAYOUT)
+    assert (reader.head, reader.note) == (2, "")
+    assert path.read_bytes() == before
+    writer.replay.column("head")[0] = 1
+    assert reader.head == 1  # it sees what is written
+    with pytest.raises(ValueError, match="read-only"):
+        reader.column("reward")[0] = 1.0
+    with pytest.raises(FileNotFoundError):
+        Replay.to_read(tmp_path / "other.bin", LAYOUT)
+
+
 def test_a_million_ram_frames_take_at_most_200_mb(tmp_path: Path) -> None:
     layout = Layout(1_000_000, "uint8", 128, 1, 0)
     Replay.in_file(tmp_path / "replay.bin", layout)

@@ -70,6 +70,6 @@ def test_an_emulators_screen_is_seen(
     output = (tmp_path / "runs/default/emulators" / name / "output.log").read_text()
     assert ("over emu.file" in output) == (transport == "file")
     assert "error" not in output
-    replay = Replay.in_file(tmp_path / "runs/default/agents" / game / "replay.bin", LAYOUTS[game])
+    replay = Replay.to_read(tmp_path / "runs/default/agents" / game / "replay.bin", LAYOUTS[game])
     assert replay.head >= 40  # three pictures lie at least that far apart
     replay.check_valid()

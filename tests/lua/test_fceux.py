@@ -79,7 +79,7 @@ def emulator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Start]:
 
 def stored(runs: Path) -> Replay:
     path = runs / "default" / "agents" / "catch" / "replay.bin"
-    return Replay.in_file(path, Layout(20000, "float32", 7, 1, 0))
+    return Replay.to_read(path, Layout(20000, "float32", 7, 1, 0))
 
 
 @pytest.fixture(scope="module")

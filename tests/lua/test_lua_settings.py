@@ -278,13 +278,13 @@ def server(runs: Path) -> Iterator[Server]:
 def test_tempest_starts_where_the_command_line_says(lua: Lua, server: Server, runs: Path) -> None:
     replay_file = runs / "default" / "agents" / "tempest" / "replay.bin"
     layout = Layout(20_000, "float32", 222, 2, 1)
-    before = Replay.in_file(replay_file, layout).head if replay_file.exists() else 0
+    before = Replay.to_read(replay_file, layout).head if replay_file.exists() else 0
     name = f"tempest{time.monotonic_ns()}"
     client = Client(lua, server.port, name)
     client.play(episodes=2)
     server.wait_for(f"{name} at .* joined agent tempest")
     server.wait_for(f"{name} at .* left: done")
-    replay = Replay.in_file(replay_file, layout)
+    replay = Replay.to_read(replay_file, layout)
     replay.check_valid()
     frames = slice(before, replay.head)
     assert replay.head - before == client.player[b"decisions"] > 2 * 2 * 25

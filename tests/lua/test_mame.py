@@ -27,7 +27,7 @@ def server(tmp_path: Path) -> Iterator[Server]:
 
 def stored(tmp_path: Path) -> Replay:
     path = tmp_path / "runs" / "default" / "agents" / "pong2600" / "replay.bin"
-    return Replay.in_file(path, Layout(20000, "float32", 10, 1, 1))
+    return Replay.to_read(path, Layout(20000, "float32", 10, 1, 1))
 
 
 @pytest.mark.parametrize("transport", ["luasocket", "file"])

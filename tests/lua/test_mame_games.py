@@ -36,7 +36,7 @@ def random_play(
     server.wait_for("mame at .* left: done")
     assert server.stop() == 0
     path = tmp_path / "runs" / "default" / "agents" / game / "replay.bin"
-    replay = Replay.in_file(path, layout)
+    replay = Replay.to_read(path, layout)
     assert replay.head == int(text.split(" decisions")[0].split()[-1])
     replay.check_valid()
     return replay

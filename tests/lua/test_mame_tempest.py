@@ -91,7 +91,7 @@ def test_the_fleet_plays_from_coin_to_game_over(tmp_path: Path, home: Path) -> N
         assert server.stop() == 0
     finally:
         server.kill()
-    replay = Replay.in_file(
+    replay = Replay.to_read(
         tmp_path / "runs" / "default" / "agents" / "tempest" / "replay.bin",
         Layout(20_000, "float32", 222, 2, 1),
     )

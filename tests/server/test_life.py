@@ -117,7 +117,7 @@ def test_a_killed_server_keeps_its_replay_and_newest_checkpoint(
     played(again, 5).close()
     assert again.stop() == 0
     layout = Layout(20000, "float32", 4, 1, 0)
-    replay = Replay.in_file(agent_directory(tmp_path) / "replay.bin", layout)
+    replay = Replay.to_read(agent_directory(tmp_path) / "replay.bin", layout)
     assert replay.head == 626
     replay.check_valid()
 

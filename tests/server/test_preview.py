@@ -46,7 +46,7 @@ def stored(server: Server, run: Path) -> Replay:
     """Stop a server and open the replay that it leaves."""
     assert server.stop() == 0
     path = run / "agents" / "pong" / "replay.bin"
-    return Replay.in_file(path, Layout(20000, "float32", FEATURES, 1, 0))
+    return Replay.to_read(path, Layout(20000, "float32", FEATURES, 1, 0))
 
 
 def test_atari_screens_become_files_and_change_nothing_in_the_replay(

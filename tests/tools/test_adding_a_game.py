@@ -104,7 +104,7 @@ class Reader:
         self._check_replay(runs / "freeway" / "agents" / "freeway" / "replay.bin")
 
     def _check_replay(self, file: Path) -> None:
-        replay = Replay.in_file(file, Layout(20000, "float32", 11, 1, 0))
+        replay = Replay.to_read(file, Layout(20000, "float32", 11, 1, 0))
         replay.check_valid()
         assert replay.head > 2000
         seen = replay.column("observation")[: replay.head]

@@ -55,7 +55,7 @@ def replay(tape: Path, server: Server, *options: str) -> subprocess.CompletedPro
 
 def contents(tmp_path: Path, run: str) -> dict[str, Any]:
     path = tmp_path / "runs" / run / "agents" / "game" / "replay.bin"
-    stored = Replay.in_file(path, Layout.of(SPACES, 20_000))
+    stored = Replay.to_read(path, Layout.of(SPACES, 20_000))
     stored.check_valid()
     kept = {name: stored.column(name)[: stored.head].copy() for name in COLUMNS}
     return {"head": stored.head, **kept}
