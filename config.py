@@ -81,6 +81,14 @@ class Server:
     max_message_bytes: int = setting(
         1 << 20, "Longest message accepted from a client.", unit="bytes", low=1024, high=1 << 28
     )
+    max_unfinished_bytes: int = setting(
+        1 << 26,
+        "Memory for messages of which only a part has come, of all clients together; over that the "
+        "client with the longest part is closed.",
+        unit="bytes",
+        low=1 << 16,
+        high=1 << 40,
+    )
     hello_timeout_s: float = setting(
         10.0, "Time a new connection has to say Hello.", unit="s", low=0.1, high=3600
     )

@@ -26,6 +26,7 @@ def main() -> int:
         learn,
         mame,
         memory,
+        resume,
         scale,
         screen,
         serve,
@@ -52,6 +53,7 @@ def main() -> int:
         "memory": memory,
         "options": learner_options,
         "heads": heads,
+        "resume": resume,
         "siege": siege,
         "soak": soak,
         "learn": learn,
@@ -112,6 +114,7 @@ _OPTIONS: dict[str, dict[str, Any]] = {
         "type": _positive,
         "help": "no more clients than that (default: %(default)s)",
     },
+    "--frames": {"type": _positive, "help": "frames of the replay (default: %(default)s)"},
     "--most-frames": {
         "type": _positive,
         "help": "no larger replay than this, frames (default: %(default)s)",

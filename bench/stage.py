@@ -20,7 +20,7 @@ from server.learn.policy import Coding, Mix, Policy
 from server.learn.replay import Frames, Layout, Replay
 from server.learn.sampler import UniformSampler
 from server.net import wire
-from server.net.listener import Connection, Listener
+from server.net.listener import Connection, Limits, Listener
 from server.session import Session
 
 _FILL = 1000  # frames of one append while the replay is filled
@@ -168,15 +168,7 @@ class _Nowhere(asyncio.Transport):
 
 def _welcomed(hello: wire.Hello) -> Connection:
     """Make a connection whose client was let in."""
-    listener = Listener(
-        desk=_Desk(),
-        max_message_bytes=1 << 20,
-        max_silent=1,
-        max_per_address=1,
-        hello_timeout_s=10.0,
-        client_timeout_s=60.0,
-    )
-    connection = Connection(listener)
+    connection = Connection(Listener(desk=_Desk(), limits=Limits()))
     connection.connection_made(_Nowhere())
     connection.data_received(wire.encode(hello))
     return connection

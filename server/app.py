@@ -15,11 +15,15 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+# Loaded now: numpy and safetensors would load them in the middle of a game, which then waits.
+import numpy.ctypeslib
+import numpy.ma
+import numpy.random  # noqa: F401
 import torch
 
 from config import Config, client_settings
 from server import album as album_module
-from server import dials, nursery, versions
+from server import descriptors, dials, nursery, versions
 from server import fleet as fleet_module
 from server import gate as gate_module
 from server import governor as governor_module
@@ -44,7 +48,7 @@ from server.learn.checkpoint import CheckpointError
 from server.learn.replay import ReplayError
 from server.lobby import Lobby, Refused
 from server.net import tls
-from server.net.listener import Connection, Listener, ListenError, is_loopback
+from server.net.listener import Connection, Limits, Listener, ListenError, is_loopback
 from server.net.tape import Tape, TapedConnection, TapeError
 from server.net.wire import Hello
 from server.probe import Probe
@@ -168,11 +172,7 @@ class App:
         self._tape = self._begin_tape()
         self.listener = Listener(
             desk=self.lobby,
-            max_message_bytes=config.server.max_message_bytes,
-            max_silent=config.server.max_clients,
-            max_per_address=config.server.max_per_address,
-            hello_timeout_s=config.server.hello_timeout_s,
-            client_timeout_s=config.server.client_timeout_s,
+            limits=_limits(config),
             token=token,
             connect=partial(TapedConnection, tape=self._tape) if self._tape else Connection,
         )
@@ -586,9 +586,15 @@ class App:
 
     def _every(self, seconds: float, action: Callable[[], Awaitable[Any]]) -> None:
         async def repeat() -> None:
+            told = ""
             while True:
                 await asyncio.sleep(seconds)
-                await action()
+                try:
+                    await action()
+                except OSError as error:  # a disk or the descriptors may be back the next time
+                    if str(error) != told:
+                        told = str(error)
+                        self.events.add(f"left out for now: {error}", "error")
 
         self._tasks.append(asyncio.create_task(self._guarded(repeat())))
 
@@ -604,6 +610,7 @@ class App:
 def serve(config: Config, *, token: str) -> int:
     """Run the server until it ends; give the process's exit code."""
     os.umask(_OWNER_ONLY)
+    descriptors.allow(2 * config.server.max_clients)  # half of them may not have said Hello yet
     prepare_process(config)
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
         try:
@@ -642,6 +649,20 @@ def _launches(config: Config) -> list[Launch]:
         launch.settled(show=usual.show, throttle=usual.throttle, niceness=usual.niceness).check()
         for launch in wanted
     ]
+
+
+def _limits(config: Config) -> Limits:
+    """Give what clients may take of this server."""
+    server = config.server
+    return Limits(
+        message_bytes=server.max_message_bytes,
+        unfinished_bytes=server.max_unfinished_bytes,
+        connections=descriptors.connections(),
+        silent=server.max_clients,
+        per_address=server.max_per_address,
+        hello_s=server.hello_timeout_s,
+        silence_s=server.client_timeout_s,
+    )
 
 
 def _client_settings(config: Config) -> dict[str, Any]:

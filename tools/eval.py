@@ -25,7 +25,7 @@ import config
 from server import emulators
 from server.emulators import Exam, LaunchError, Seat
 from server.fleet import Emulator, Launch
-from server.net.listener import Connection, Listener
+from server.net.listener import Connection, Limits, Listener
 from server.net.wire import Hello, Welcome
 from server.run import RunError
 from tools.progress import Progress
@@ -184,11 +184,9 @@ async def _evaluate(subject: Subject, launch: Launch, exam: Exam, seed: int) -> 
     desk = _Desk(subject, evaluation)
     listener = Listener(
         desk=desk,
-        max_message_bytes=_MESSAGE_BYTES,
-        max_silent=4,
-        max_per_address=8,
-        hello_timeout_s=_TIMEOUT_S,
-        client_timeout_s=_TIMEOUT_S,
+        limits=Limits(
+            message_bytes=_MESSAGE_BYTES, silent=4, hello_s=_TIMEOUT_S, silence_s=_TIMEOUT_S
+        ),
         token=token,
     )
     await listener.start("127.0.0.1", 0)

@@ -15,6 +15,7 @@ import struct
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any, cast
 from typing import Protocol as Interface
 
@@ -40,6 +41,19 @@ _LINGER_S = 2.0  # to deliver the last message before a connection is cut
 _WRITE_LIMIT_BYTES = 64 * 1024  # unsent replies before we stop reading from a client
 _INSIDE = "127.0.0.1"
 _UNPROVEN = "wrong or missing token; start the client with this server's token"
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What clients may take of the server; whoever asks for more is refused, and told why."""
+
+    message_bytes: int = 1 << 20
+    unfinished_bytes: int = 1 << 26  # of messages that are not whole yet, of all connections
+    connections: int = 1 << 16
+    silent: int = 256  # connections that have not said Hello
+    per_address: int = 256  # connections
+    hello_s: float = 10.0
+    silence_s: float = 60.0  # of a client that plays
 
 
 class ListenError(OSError):
@@ -69,7 +83,7 @@ class Connection(asyncio.Protocol):
         self._listener = listener
         self._now_s = listener.now_s
         self._protocol = Protocol(
-            max_message_bytes=listener.max_message_bytes, token=listener.token
+            max_message_bytes=listener.limits.message_bytes, token=listener.token
         )
         self._hello: Hello | None = None  # of a client that is being challenged
         self._transport: asyncio.Transport = cast(asyncio.Transport, None)  # until it is made
@@ -78,6 +92,7 @@ class Connection(asyncio.Protocol):
         self._on_preview: Callable[[Preview], None] | None = None
         self._lost = False
         self._held = False  # whether frames wait for the next turn
+        self.unfinished_bytes = 0  # of a message, counted by the listener
         self._reason = "the connection was lost"
         self.host = ""
         self.address = ""
@@ -109,6 +124,7 @@ class Connection(asyncio.Protocol):
         frame = self._protocol.lone_frame(data)
         if frame is None:
             self._work(self._protocol.receive(data))
+            self._listener.keep(self, self._protocol.buffered_bytes)
             return
         try:
             self._on_frame(frame)  # type: ignore[misc]  # set by the welcome
@@ -149,6 +165,7 @@ class Connection(asyncio.Protocol):
         if self._transport.is_closing():
             return
         self._work(events, waiting)
+        self._listener.keep(self, self._protocol.buffered_bytes)
         self._read_if_free()
 
     def _read_if_free(self) -> None:
@@ -200,6 +217,10 @@ class Connection(asyncio.Protocol):
         """Turn the client away."""
         self.close(Reject(reason))
 
+    def break_off(self, reason: str) -> None:
+        """Close for what the client did wrong, playing or not."""
+        self.close((Reject if self._on_frame is None else Error)(reason))
+
     def write(self, data: bytes) -> None:
         """Send bytes, unless the connection is on its way out."""
         if not self._transport.is_closing():
@@ -211,6 +232,7 @@ class Connection(asyncio.Protocol):
             return
         self._reason = farewell.reason
         self.write(self._protocol.close(farewell))
+        self._listener.keep(self, 0)
         self._end()
 
     def _end(self) -> None:
@@ -246,7 +268,7 @@ class Connection(asyncio.Protocol):
                 self._reason = event.reason
                 self._end()
             case WireError():
-                self.close((Reject if self._on_frame is None else Error)(str(event)))
+                self.break_off(str(event))
 
     def _admit(self, answer: Proof) -> None:
         """Let the desk greet who knows the token, and nobody else."""
@@ -266,25 +288,18 @@ class Listener:
         self,
         *,
         desk: Desk,
-        max_message_bytes: int,
-        max_silent: int,
-        max_per_address: int,
-        hello_timeout_s: float,
-        client_timeout_s: float,
+        limits: Limits,
         token: str = "",
         connect: Callable[[Listener], Connection] = Connection,
     ) -> None:
         self.desk = desk
         self._connect = connect  # makes the connections
         self.token = token  # what clients must know; empty: whoever reaches us may play
-        self.max_message_bytes = max_message_bytes
+        self.limits = limits
         self.address = ""
         self.port = 0
-        self._max_silent = max_silent
-        self._max_per_address = max_per_address
         self._from: Counter[str] = Counter()  # connections by where they come from
-        self._hello_timeout_s = hello_timeout_s
-        self._client_timeout_s = client_timeout_s
+        self._unfinished_bytes = 0  # kept of messages that are not whole yet, of all connections
         self._servers: list[asyncio.Server] = []
         self._silent: dict[Connection, None] = {}  # not greeted yet, oldest first
         self._greeted: dict[Connection, None] = {}
@@ -307,7 +322,7 @@ class Listener:
                 host,
                 port,
                 ssl=tls,
-                ssl_handshake_timeout=self._hello_timeout_s if tls else None,
+                ssl_handshake_timeout=self.limits.hello_s if tls else None,
             )
         except OSError as error:
             raise _refusal(host, port, error) from error
@@ -333,12 +348,17 @@ class Listener:
         """Count a new connection; the oldest silent one makes room if there are too many."""
         self._silent[connection] = None
         self._from[connection.host] += 1
-        if self._from[connection.host] > self._max_per_address:
+        if len(self._silent) + len(self._greeted) > self.limits.connections:
             connection.reject(
-                f"too many connections from {connection.host}: {self._max_per_address} are allowed "
-                "(--max-per-address)"
+                f"no room for more than {self.limits.connections} connections: the server's limit "
+                "of open files is too low (ulimit -n)"
             )
-        elif len(self._silent) > self._max_silent:
+        elif self._from[connection.host] > self.limits.per_address:
+            connection.reject(
+                f"too many connections from {connection.host}: {self.limits.per_address} are "
+                "allowed (--max-per-address)"
+            )
+        elif len(self._silent) > self.limits.silent:
             oldest = next(iter(self._silent))
             del self._silent[oldest]
             oldest.reject("too many connections that say nothing")
@@ -348,8 +368,20 @@ class Listener:
         self._silent.pop(connection, None)
         self._greeted[connection] = None
 
+    def keep(self, connection: Connection, unfinished_bytes: int) -> None:
+        """Count what a connection keeps of an unfinished message; who keeps most is closed."""
+        self._unfinished_bytes += unfinished_bytes - connection.unfinished_bytes
+        connection.unfinished_bytes = unfinished_bytes
+        if self._unfinished_bytes > self.limits.unfinished_bytes:
+            largest = max([*self._greeted, *self._silent], key=lambda other: other.unfinished_bytes)
+            largest.break_off(
+                f"unfinished messages of all clients are over {self.limits.unfinished_bytes:,} "
+                "bytes (--max-unfinished-bytes), and yours was the longest"
+            )
+
     def closed(self, connection: Connection) -> None:
         """Forget a connection."""
+        self.keep(connection, 0)
         self._from[connection.host] -= 1
         if not self._from[connection.host]:
             del self._from[connection.host]
@@ -360,15 +392,15 @@ class Listener:
         """Close who never says Hello, who fell silent and who does not read; ping the idle."""
         now = self.now_s()
         for connection in list(self._silent):
-            if now - connection.opened_s > self._hello_timeout_s:
-                connection.reject(f"no Hello within {self._hello_timeout_s:g} s")
+            if now - connection.opened_s > self.limits.hello_s:
+                connection.reject(f"no Hello within {self.limits.hello_s:g} s")
         for connection in list(self._greeted):
             if connection.stuck_s is not None:  # we do not read from it either, so it is silent
-                if now - connection.stuck_s > self._client_timeout_s:
-                    connection.close(Error(f"replies not read for {self._client_timeout_s:g} s"))
-            elif now - connection.heard_s > self._client_timeout_s:
-                connection.close(Error(f"nothing heard for {self._client_timeout_s:g} s"))
-            elif now - max(connection.heard_s, connection.pinged_s) > self._client_timeout_s / 3:
+                if now - connection.stuck_s > self.limits.silence_s:
+                    connection.close(Error(f"replies not read for {self.limits.silence_s:g} s"))
+            elif now - connection.heard_s > self.limits.silence_s:
+                connection.close(Error(f"nothing heard for {self.limits.silence_s:g} s"))
+            elif now - max(connection.heard_s, connection.pinged_s) > self.limits.silence_s / 3:
                 connection.pinged_s = now
                 connection.write(wire.encode(Ping()))
 

@@ -149,6 +149,7 @@ class Protocol:
     def close(self, farewell: wire.Reject | Bye | wire.Error) -> bytes:
         """End the connection: the bytes of the last message."""
         self.state = State.CLOSED
+        self._splitter.clear()
         return wire.encode(farewell)
 
     @property

@@ -132,7 +132,7 @@ class TapedConnection(Connection):
         self._tape = tape
         self._number = tape.opened()
         # What it says is cut into messages here as well: chunks mean nothing.
-        self._said = wire.Splitter(listener.max_message_bytes)
+        self._said = wire.Splitter(listener.limits.message_bytes)
 
     def data_received(self, data: bytes) -> None:
         """Take bytes from the client."""

@@ -235,6 +235,10 @@ class Splitter:
         del self._buffer[:start]
         return payloads
 
+    def clear(self) -> None:
+        """Forget the part of a message that has come."""
+        self._buffer.clear()
+
     @property
     def buffered_bytes(self) -> int:
         """Number of bytes kept of a message that is not complete yet."""

@@ -16,6 +16,7 @@ import contextlib
 import json
 import math
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -333,12 +334,22 @@ class TrainingProcess:
         return True
 
     def _describe_fall(self, code: int) -> str:
-        how = self._last_words or (
-            f"ended by signal {-code}" if code < 0 else f"ended with code {code}"
-        )
-        return f"the learner of agent {self._name} fell: {how} (its log: {self._directory / LOG})"
+        log = self._directory / LOG
+        how = self._last_words or _describe_end(code, log)
+        return f"the learner of agent {self._name} fell: {how} (its log: {log})"
 
     def _kill(self) -> None:
         with contextlib.suppress(OSError):
             if self._process is not None:
                 self._process.kill()
+
+
+def _describe_end(code: int, log: Path) -> str:
+    """Say how a process ended that could not say it itself."""
+    if code == -signal.SIGKILL:
+        return f"ended by signal {-code}, as the system does when memory runs out"
+    if code < 0:
+        return f"ended by signal {-code}"
+    words = log.read_text(encoding="utf-8", errors="replace").split("\n")
+    last = next((line.strip() for line in reversed(words) if line.strip()), "")
+    return f"ended with code {code}" + (f": {last}" if last else "")

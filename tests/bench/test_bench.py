@@ -216,6 +216,14 @@ def test_a_short_soak_loses_and_leaks_nothing(tmp_path: Path) -> None:
     assert sum(figures[f"{fault}_faults"] for fault in soak.FAULTS) > 0
 
 
+def test_a_server_that_comes_back_is_timed(tmp_path: Path) -> None:
+    figures = run("resume", tmp_path / "figures.json", "--frames", "50000")
+    check_defined(figures)
+    for prefix in ("", "priority_"):
+        times = [figures[f"{prefix}{name}_s"] for name in ("listening", "answered", "trained")]
+        assert 0 < times[0] < times[1] < times[2]
+
+
 def test_what_bad_clients_cost_is_measured(tmp_path: Path) -> None:
     brief = ("--seconds", "0.5", "--clients", "4", "--fps", "200")
     figures = run("siege", tmp_path / "figures.json", *brief)

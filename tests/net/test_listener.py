@@ -10,7 +10,7 @@ from typing import ClassVar
 import pytest
 
 from server.net import wire
-from server.net.listener import Connection, Listener, ListenError, is_loopback
+from server.net.listener import Connection, Limits, Listener, ListenError, is_loopback
 from server.net.wire import Frame, Hello, Welcome
 from server.spaces import Actions, Discrete, Observation, Spaces
 
@@ -56,11 +56,14 @@ def on_loop(test: Callable[[Desk, Listener], Awaitable[None]]) -> None:
         desk = Desk()
         listener = Listener(
             desk=desk,
-            max_message_bytes=2000,
-            max_silent=3,
-            max_per_address=6,
-            hello_timeout_s=5.0,
-            client_timeout_s=6.0,
+            limits=Limits(
+                message_bytes=2000,
+                unfinished_bytes=3000,
+                silent=3,
+                per_address=6,
+                hello_s=5.0,
+                silence_s=6.0,
+            ),
         )
         await listener.start("127.0.0.1", 0)
         try:
@@ -143,6 +146,29 @@ def test_one_address_has_only_so_many_connections() -> None:
         assert await peers[0].receive() is None
         await asyncio.sleep(0.05)
         await Peer.connect(listener)  # there is room again
+
+    on_loop(test)
+
+
+def test_unfinished_messages_of_all_have_a_limit_and_the_longest_goes() -> None:
+    async def test(desk: Desk, listener: Listener) -> None:
+        small, large, last = [await Peer.connect(listener) for _ in range(3)]
+        part = (1999).to_bytes(4, "little")
+        small.writer.write(part + bytes(600))
+        large.writer.write(part + bytes(1800))
+        await asyncio.sleep(0.05)
+        last.writer.write(part + bytes(600))  # 3,012 bytes in all
+        told = await large.receive()
+        assert isinstance(told, wire.Error)
+        assert "over 3,000 bytes (--max-unfinished-bytes)" in told.reason
+        assert await large.receive() is None
+        again = await Peer.connect(listener)  # what it kept is free again
+        again.writer.write(part + bytes(1700))
+        await asyncio.sleep(0.05)
+        for peer in (small, last):
+            peer.writer.write(bytes(1999 - 600))  # the whole is no message, and they are told
+            assert "msgpack" in str(await peer.receive())
+        assert desk.faults == []
 
     on_loop(test)
 
@@ -287,14 +313,7 @@ def test_an_error_of_ours_closes_one_connection_and_is_reported() -> None:
 
 def test_a_port_in_use_is_named() -> None:
     async def test(desk: Desk, listener: Listener) -> None:
-        second = Listener(
-            desk=desk,
-            max_message_bytes=9,
-            max_silent=1,
-            max_per_address=1,
-            hello_timeout_s=1,
-            client_timeout_s=1,
-        )
+        second = Listener(desk=desk, limits=Limits())
         with pytest.raises(ListenError, match=f"port {listener.port} on 127.0.0.1 is in use"):
             await second.start("127.0.0.1", listener.port)
 

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -21,6 +22,14 @@ from server.spaces import Actions, Discrete, Observation, Spaces
 ROOT = Path(__file__).parents[2]
 SPACES = Spaces(Observation("float32", (4,)), Actions((Discrete("stick", 3),), ()), ("score",))
 PATIENCE_S = 30.0
+
+
+def until(holds: Callable[[], bool]) -> None:
+    """Wait for something, not for ever."""
+    deadline = time.monotonic() + PATIENCE_S
+    while not holds():
+        assert time.monotonic() < deadline, "it did not come to pass"
+        time.sleep(0.02)
 
 
 class Server:
@@ -75,6 +84,17 @@ class Server:
     @property
     def port(self) -> int:
         return int(self.wait_for(r"listening on [\d.]+:(\d+)")[1])
+
+    @property
+    def steps(self) -> int:
+        """The steps of training that it last told of."""
+        found = re.findall(r"steps +([\d,]+)", self.text)
+        return int(found[-1].replace(",", "")) if found else 0
+
+    def children(self) -> list[int]:
+        """The processes that it started and that live."""
+        tasks = Path(f"/proc/{self.process.pid}/task").glob("*/children")
+        return [int(child) for task in tasks for child in task.read_text().split()]
 
     def stop(self, number: int = signal.SIGINT) -> int:
         """Send a signal and give the exit code."""

@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from live import Server
+from live import Server, until
 
 from server import emulators
 from server.emulators import Command, Exam, LaunchError, Seat
@@ -263,13 +263,6 @@ def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stage]:
     yield start
     for fleet in fleets:
         fleet.stop()
-
-
-def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 20
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 def news(fleet: Fleet, silences: dict[str, float] | None = None) -> str:
@@ -524,22 +517,17 @@ def test_a_file_lists_emulators_each_with_its_own_options(
 def test_ctrl_c_while_emulators_still_start_ends_well(start: Callable[..., Server]) -> None:
     server = start("--launch", "gym:CartPole-v1=8", "--stagger-s", "5")
     server.wait_for("CartPole-v1-1 at .* joined agent CartPole-v1")
-    running = children(server)
+    running = server.children()
     assert len(running) < 8
     assert server.stop() == 0
     assert not any(Path(f"/proc/{number}").exists() for number in running)
     assert "CartPole-v1-8" not in server.text
 
 
-def children(server: Server) -> list[int]:
-    tasks = Path(f"/proc/{server.process.pid}/task").glob("*/children")
-    return [int(child) for task in tasks for child in task.read_text().split()]
-
-
 def child_named(server: Server, name: str) -> int:
     (found,) = (
         number
-        for number in children(server)
+        for number in server.children()
         if name in Path(f"/proc/{number}/cmdline").read_text().split("\0")
     )
     return found

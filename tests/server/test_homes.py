@@ -5,12 +5,11 @@ from __future__ import annotations
 import os
 import re
 import signal
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from live import PATIENCE_S, Client, Server, Steady
+from live import Client, Server, Steady, until
 
 from server.learn import checkpoint as checkpoints
 from server.net import wire
@@ -24,11 +23,6 @@ HOMES = {
 }
 
 
-def children(pid: int) -> list[int]:
-    tasks = Path(f"/proc/{pid}/task").glob("*/children")
-    return [int(child) for task in tasks for child in task.read_text().split()]
-
-
 def gone(pid: int) -> bool:
     """Say whether a process has ended; reaped, or at least no longer ours to reap."""
     try:
@@ -37,18 +31,6 @@ def gone(pid: int) -> bool:
         return True
     state, parent = fields[:2]
     return state == "Z" and parent == "1"
-
-
-def until(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while not holds():
-        assert time.monotonic() < deadline, "it did not come to pass"
-        time.sleep(0.02)
-
-
-def steps(server: Server) -> int:
-    found = re.findall(r"steps +([\d,]+)", server.text)
-    return int(found[-1].replace(",", "")) if found else 0
 
 
 def test_a_run_moves_from_home_to_home_and_back(start: Start, tmp_path: Path) -> None:
@@ -61,7 +43,7 @@ def test_a_run_moves_from_home_to_home_and_back(start: Start, tmp_path: Path) ->
         client.play(300)
         if before:
             assert f"{before:,} steps" in server.wait_for("agent game resumed: .*").group()
-        until(lambda server=server, before=before: steps(server) > before)  # type: ignore[misc]
+        until(lambda server=server, before=before: server.steps > before)  # type: ignore[misc]
         assert server.stop() == 0, server.text
         client.close()
         saved = checkpoints.read(file)
@@ -73,20 +55,20 @@ def test_a_run_moves_from_home_to_home_and_back(start: Start, tmp_path: Path) ->
 def test_clients_are_served_while_a_killed_learner_comes_back(start: Start) -> None:
     server = start(*EAGER, *HOMES["process"])
     player = Steady(server.port)
-    until(lambda: steps(server) > 0)
-    (learner,) = children(server.process.pid)
+    until(lambda: server.steps > 0)
+    (learner,) = server.children()
     os.kill(learner, signal.SIGKILL)
     player.plays_on(50)
     server.wait_for(
-        r"warning +the learner of agent game fell: ended by signal 9 .*; started again from step "
+        r"warning +the learner of agent game fell: ended by signal 9, .*; started again from step "
         r"[\d,]+ of [\d,]+, 1 of at most 3 times in 10 minutes"
     )
     player.plays_on(50)
-    until(lambda: children(server.process.pid) not in ([], [learner]))
+    until(lambda: server.children() not in ([], [learner]))
     shown = len(server.lines)
     until(lambda: any(re.search(r"steps +[1-9]", line) for line in server.lines[shown:]))
     player.finish()
-    (learner,) = children(server.process.pid)
+    (learner,) = server.children()
     assert server.stop() == 0, server.text
     assert gone(learner)
 
@@ -98,8 +80,8 @@ def test_nothing_is_left_of_a_server_that_ends(start: Start, number: int, tmp_pa
     player = Client(server.port)
     assert isinstance(player.hello(), wire.Welcome)
     player.play(300)
-    until(lambda: steps(server) > 0)
-    (learner,) = children(server.process.pid)
+    until(lambda: server.steps > 0)
+    (learner,) = server.children()
     assert server.stop(number) == (-number if number == signal.SIGKILL else 0)
     until(lambda: gone(learner))
     if shared:
