@@ -69,8 +69,17 @@ def _flood(peer: socket.socket, dice: random.Random) -> None:
 def _repeat(peer: socket.socket, dice: random.Random) -> None:
     """Use the same few numbers again and again, in lockstep."""
     peer.recv(65536)  # the welcome
-    for _ in range(1 << 30):
+    while True:
         peer.sendall(_frame(dice.randrange(4)))
+        if not peer.recv(65536):
+            return
+
+
+def _again(peer: socket.socket, dice: random.Random) -> None:
+    """Send the same frame for ever, in lockstep."""
+    peer.recv(65536)
+    while True:
+        peer.sendall(_frame(0))
         peer.recv(65536)
 
 
@@ -85,6 +94,7 @@ KINDS: dict[str, Callable[[socket.socket, random.Random], None]] = {
     "deaf": _deaf,
     "flood": _flood,
     "repeat": _repeat,
+    "again": _again,
     "garbage": _garbage,
 }
 

@@ -59,8 +59,8 @@ class Batcher:
         """
         if session.turn == self._turn:
             self.flush()  # faster than lockstep: a batch holds one frame of each client
-        if frame.sequence == session.last_sequence:
-            session.write(session.last_reply)  # sent again, its answer was lost: stored already
+        if frame.sequence <= session.last_sequence:
+            self._look_back(session, frame.sequence)
             return
         waiting = self._waiting
         if self.players == 1 and not waiting:
@@ -227,6 +227,16 @@ class Batcher:
             played = session.not_its_own() - (source >= Source.EXPERT)
             session.guided = played - session.guided_before
             self._on_episode(session, session.episode_return)
+
+    def _look_back(self, session: Session, sequence: int) -> None:
+        """Answer a number that was used before."""
+        if sequence == session.last_sequence:
+            session.write(session.last_reply)  # its answer was lost: stored already
+            return
+        session.close(
+            f"frame {sequence} after frame {session.last_sequence}: numbers only go up in a "
+            "session; say Hello again to count from the start"
+        )
 
     # --- values that cannot be worked with --------------------------------------------------
 

@@ -10,6 +10,10 @@ local WON = 21
 local RESET_FROM, RESET_UNTIL, READY = 30, 40, 120 -- frames after power-on
 
 local PADDLE_PORT, PADDLE = ":joyport1:pad:POTY", "Paddle 2"
+-- What the game makes of the paddle: it stands at PADDLE - DIAL_AT, and does not leave the court.
+local DIAL_AT, DIAL_LOW, DIAL_HIGH = 31, 69, 236
+local MIDDLE = 7 -- of the paddle, below OWN_Y
+local EDGE = 5 -- from its middle, where it still hits: the ball leaves at an angle
 
 local function clip(value)
   return value < -1 and -1 or value > 1 and 1 or value
@@ -27,12 +31,14 @@ local function observe(machine, state)
   local own, enemy = clip((own_y - 121) / 84), clip((enemy_y - 121) / 84)
   local own_speed, enemy_speed = clip((own_y - old.own_y) / 24), clip((enemy_y - old.enemy_y) / 24)
   if ball_y == 0 then
+    state.rise = 0
     return { own, enemy, 0, 0, 0, 0, own_speed, enemy_speed, 0, 1 }
   end
   local dx, dy = ball_x - old.ball_x, ball_y - old.ball_y
   if old.ball_y == 0 or dx > JUMP or dx < -JUMP or dy > JUMP or dy < -JUMP then
     dx, dy = 0, 0
   end
+  state.rise = dy
   return {
     own,
     enemy,
@@ -42,9 +48,20 @@ local function observe(machine, state)
     clip(dy / 16),
     own_speed,
     enemy_speed,
-    clip((ball_y - own_y - 7) / 40),
+    clip((ball_y - own_y - MIDDLE) / 40),
     0,
   }
+end
+
+--- Follow the ball to where it will be, and send it away from the enemy.
+local function expert(machine, state)
+  local now = state.before
+  if now.ball_y == 0 then
+    return { discrete = {}, continuous = { (DIAL_LOW + DIAL_HIGH) / 2 } }
+  end
+  local aim = now.enemy_y < now.ball_y and -EDGE or EDGE
+  local dial = now.ball_y + state.rise + aim - MIDDLE + DIAL_AT
+  return { discrete = {}, continuous = { math.max(DIAL_LOW, math.min(DIAL_HIGH, dial)) } }
 end
 
 return {
@@ -52,7 +69,7 @@ return {
   frame_skip = 4,
   observation = { dtype = "float32", shape = { 10 }, read = observe },
   actions = {
-    continuous = { { name = "paddle", low = 0, high = 255 } },
+    continuous = { { name = "paddle", low = DIAL_LOW, high = DIAL_HIGH } },
     apply = function(machine, action)
       machine.set(PADDLE_PORT, PADDLE, math.floor(action.continuous[1] + 0.5))
     end,
@@ -60,6 +77,7 @@ return {
       machine.clear(PADDLE_PORT, PADDLE)
     end,
   },
+  expert = expert,
   rewards = { "score" },
   reward = function(machine, state)
     local own, enemy = at(machine, OWN_SCORE), at(machine, ENEMY_SCORE)

@@ -150,12 +150,17 @@ def test_another_protocol_version(bad: Client) -> None:
     assert "speaks protocol version 2, the client speaks 9" in answer.reason
 
 
-def test_a_number_that_was_used_before(playing: Client) -> None:
+def test_a_number_that_was_used_before(good: Steady, playing: Client) -> None:
     playing.play(5)
     playing.sequence = 4  # the last one again: the same answer, and no second frame
     playing.play(1)
-    playing.sequence = 2  # an older one: a frame like any other, linked to nothing
-    playing.play(3)
+    playing.sequence = 2
+    playing.frame()
+    told = playing.receive()
+    assert isinstance(told, wire.Error)
+    assert told.reason.startswith("frame 2 after frame 4: numbers only go up in a session")
+    assert playing.receive() is None
+    good.plays_on(20)
 
 
 def test_a_client_that_stops_reading(server: Server, good: Steady, playing: Client) -> None:

@@ -137,8 +137,24 @@ def test_nothing_is_linked_after_an_end_even_if_start_is_forgotten(flag: int) ->
     stage.replay.check_valid()
 
 
-@pytest.mark.parametrize("sequence", [0, 3, 99])
-def test_a_gap_or_a_step_back_in_the_sequence_cuts_the_chain(sequence: int) -> None:
+def test_a_step_back_in_the_sequence_closes_that_client_alone() -> None:
+    stage = Stage()
+    a, b = stage.session("a"), stage.session("b")
+    for number in (0, 1):
+        stage.batcher.add(a, frame(number))
+        stage.batcher.add(b, frame(number))
+        stage.turn()
+    stage.batcher.add(a, frame(0))
+    stage.batcher.add(b, frame(2))
+    stage.turn()
+    assert list(stage.closed) == ["a"]
+    assert stage.closed["a"].startswith("frame 0 after frame 1: numbers only go up in a session")
+    assert [action.sequence for action in stage.replies["b"]] == [0, 1, 2]
+    assert stage.column("next") == [2, 3, -1, 4, -1]  # nothing of it is stored
+
+
+@pytest.mark.parametrize("sequence", [3, 99])
+def test_a_gap_in_the_sequence_cuts_the_chain(sequence: int) -> None:
     stage = Stage()
     a = stage.session("a")
     for number in (0, 1, sequence):
