@@ -1,6 +1,13 @@
 --- Atari 2600 Pong with its paddle: the console's 128 bytes of RAM, read from MAME's `a2600`.
 --
 -- RAM offsets from 0x80; they are those of ALE. The player has the right paddle, "Paddle 2".
+--
+-- Sees:   own paddle, enemy's, ball and its speed, speeds of both paddles, ball below the own paddle,
+--         no ball
+-- Does:   turn, how far the paddle goes in this decision, positive downwards; not where it goes, as
+--         in breakout2600.lua
+-- Earns:  score  +1 and -1 for each point
+-- Ends:   with the 21st point of either
 
 local RAM = 0x80
 local ENEMY_SCORE, OWN_SCORE = 13, 14
@@ -10,8 +17,9 @@ local WON = 21
 local RESET_FROM, RESET_UNTIL, READY = 30, 40, 120 -- frames after power-on
 
 local PADDLE_PORT, PADDLE = ":joyport1:pad:POTY", "Paddle 2"
--- What the game makes of the paddle: it stands at PADDLE - DIAL_AT, and does not leave the court.
-local DIAL_AT, DIAL_LOW, DIAL_HIGH = 31, 69, 236
+-- The paddle's place is so much less the knob's.
+local KNOB_FROM, HIGHEST, LOWEST = 31, 38, 205
+local MOST_TURN = 24
 local MIDDLE = 7 -- of the paddle, below OWN_Y
 local EDGE = 5 -- from its middle, where it still hits: the ball leaves at an angle
 
@@ -56,12 +64,13 @@ end
 --- Follow the ball to where it will be, and send it away from the enemy.
 local function expert(machine, state)
   local now = state.before
-  if now.ball_y == 0 then
-    return { discrete = {}, continuous = { (DIAL_LOW + DIAL_HIGH) / 2 } }
+  local goal = (HIGHEST + LOWEST) / 2
+  if now.ball_y ~= 0 then
+    local aim = now.enemy_y < now.ball_y and -EDGE or EDGE
+    goal = now.ball_y + state.rise + aim - MIDDLE
   end
-  local aim = now.enemy_y < now.ball_y and -EDGE or EDGE
-  local dial = now.ball_y + state.rise + aim - MIDDLE + DIAL_AT
-  return { discrete = {}, continuous = { math.max(DIAL_LOW, math.min(DIAL_HIGH, dial)) } }
+  local turn = math.max(-MOST_TURN, math.min(MOST_TURN, goal - now.own_y))
+  return { discrete = {}, continuous = { turn } }
 end
 
 return {
@@ -69,9 +78,10 @@ return {
   frame_skip = 4,
   observation = { dtype = "float32", shape = { 10 }, read = observe },
   actions = {
-    continuous = { { name = "paddle", low = DIAL_LOW, high = DIAL_HIGH } },
+    continuous = { { name = "turn", low = -MOST_TURN, high = MOST_TURN } },
     apply = function(machine, action)
-      machine.set(PADDLE_PORT, PADDLE, math.floor(action.continuous[1] + 0.5))
+      local goal = at(machine, OWN_Y) + math.floor(action.continuous[1] + 0.5)
+      machine.set(PADDLE_PORT, PADDLE, KNOB_FROM + math.max(HIGHEST, math.min(LOWEST, goal)))
     end,
     release = function(machine)
       machine.clear(PADDLE_PORT, PADDLE)

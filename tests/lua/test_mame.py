@@ -46,13 +46,12 @@ def test_lockstep_frames_and_a_clean_exit(
     replay = stored(tmp_path)
     assert replay.head == decisions
     replay.check_valid()
-    # Random paddle commands move the paddle: its place in RAM follows them.
-    paddle = replay.column("observation")[: replay.head, 0]
-    commanded = replay.column("continuous")[: replay.head, 0]
-    assert np.std(paddle) > 0.2
+    # Random turns move the paddle: how far it went in RAM follows them, but for the walls.
+    place, went = replay.column("observation")[: replay.head, [0, 6]].T
+    turned = replay.column("continuous")[: replay.head, 0]
+    assert np.std(place) > 0.2
     later = slice(100, replay.head - 1)
-    moved = np.corrcoef(commanded[later], paddle[101 : replay.head])[0, 1]
-    assert abs(moved) > 0.3
+    assert np.corrcoef(turned[later], went[101 : replay.head])[0, 1] > 0.7
     # The opponent scores against random play, and that arrives as rewards.
     assert replay.column("reward")[: replay.head].sum() < 0
 
