@@ -78,9 +78,9 @@ def _repeat(peer: socket.socket, dice: random.Random) -> None:
 def _again(peer: socket.socket, dice: random.Random) -> None:
     """Send the same frame for ever, in lockstep."""
     peer.recv(65536)
-    while True:
+    peer.sendall(_frame(0))
+    while peer.recv(65536):
         peer.sendall(_frame(0))
-        peer.recv(65536)
 
 
 def _garbage(peer: socket.socket, dice: random.Random) -> None:

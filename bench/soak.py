@@ -75,6 +75,7 @@ class _Soak:
         self._growth: dict[str, float] = {"anonymous_mb": 0.0, "descriptors": 0.0, "threads": 0.0}
         self._frames = 0
         self._learners = 0  # killed in this server's life
+        self._games: dict[str, tuple[float, int]] = {}  # when frames of each came last, how many
 
     async def run(self, seconds: float) -> None:
         """Start, do harm, watch; at the end everything must be there."""
@@ -96,6 +97,7 @@ class _Soak:
         return {
             "frames": self._frames,
             "frames_lost": 0,  # or we would not be here
+            "emulator_frames": sum(frames for _, frames in self._games.values()),
             **{f"{fault}_faults": self._faults[fault] for fault in (*FAULTS, "server")},
             "away_s_most": max(self._away_s, default=0.0),
             "p99_ms_most": max(self._p99_ms, default=0.0),
@@ -142,6 +144,7 @@ class _Soak:
         self._away_s.append(time.monotonic() - began_s)
         self._began_s, self._first, self._learners = time.monotonic(), None, 0
         self._progress = (time.monotonic(), self._answered())
+        self._games = dict.fromkeys(self._games, (self._began_s, 0))
 
     async def _kill_server(self) -> None:
         assert self._server is not None
@@ -220,8 +223,18 @@ class _Soak:
                 raise SoakError(f"a leak: {name} went from {self._first[name]:g} to {value:g}")
         with self._line() as line:
             for agent in line.status().agents:
-                if agent.name == AGENT and agent.latency_p99_ms is not None:
+                if agent.name != AGENT:
+                    self._check_game(agent.name, agent.frames)
+                elif agent.latency_p99_ms is not None:
                     self._p99_ms.append(agent.latency_p99_ms)
+
+    def _check_game(self, name: str, frames: int) -> None:
+        """Make certain that emulators come back to play, whatever is done to them."""
+        at_s, before = self._games.get(name, (self._began_s, 0))
+        if frames > before:
+            self._games[name] = (time.monotonic(), frames)
+        elif time.monotonic() - at_s > _HANG_S:
+            raise SoakError(f"no frame of {name} for {_HANG_S:g} s")
 
 
 async def _read(

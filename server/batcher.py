@@ -229,14 +229,17 @@ class Batcher:
             self._on_episode(session, session.episode_return)
 
     def _look_back(self, session: Session, sequence: int) -> None:
-        """Answer a number that was used before."""
-        if sequence == session.last_sequence:
-            session.write(session.last_reply)  # its answer was lost: stored already
-            return
-        session.close(
-            f"frame {sequence} after frame {session.last_sequence}: numbers only go up in a "
-            "session; say Hello again to count from the start"
-        )
+        """Answer a number that was used before: once more if its answer may have been lost."""
+        if sequence < session.last_sequence:
+            session.close(
+                f"frame {sequence} after frame {session.last_sequence}: numbers only go up in a "
+                "session; say Hello again to count from the start"
+            )
+        elif not session.repeats_left:
+            session.close(f"frame {sequence} was sent again and again; no answer is ever lost")
+        else:
+            session.repeats_left -= 1
+            session.write(session.last_reply)
 
     # --- values that cannot be worked with --------------------------------------------------
 

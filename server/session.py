@@ -8,6 +8,7 @@ from typing import Any
 from server.net.wire import Hello, Preview, Source
 
 NO_SEQUENCE = -2  # no frame's number follows it
+_REPEATS = 3  # of a frame on one connection: TCP loses nothing, so one is all that it takes
 
 
 class Session:
@@ -31,6 +32,7 @@ class Session:
         "latency_s",
         "lost_s",
         "preview",
+        "repeats_left",
         "seen_s",
         "settings",
         "sources",
@@ -45,6 +47,7 @@ class Session:
         self.last_index = -1  # where the replay holds its newest frame; -1 links to nothing
         self.last_sequence = NO_SEQUENCE
         self.last_reply = b""  # for a frame that is sent again
+        self.repeats_left = 0
         self.frames = 0
         self.sources = [0] * len(Source)  # frames by who chose the action
         self.guided_before = 0  # of them, when the episode began, not the agent's own
@@ -68,6 +71,7 @@ class Session:
         """Bind the session to a connection."""
         self.address, self.write, self.close = address, write, close
         self.lost_s = None
+        self.repeats_left = _REPEATS
 
     def detach(self, now_s: float) -> None:
         """Note that the connection is gone; what is still to be said goes nowhere."""

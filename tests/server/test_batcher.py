@@ -176,6 +176,22 @@ def test_a_frame_sent_again_gets_its_answer_again_and_is_stored_once() -> None:
     assert a.episode_return == 3 * 1.25
 
 
+def test_a_frame_sent_again_and_again_is_a_fault_until_the_client_comes_back() -> None:
+    stage = Stage()
+    a = stage.session("a")
+    for _ in range(4):
+        stage.batcher.add(a, frame(0))
+        stage.turn()
+    assert not stage.closed
+    stage.batcher.add(a, frame(0))
+    assert "frame 0 was sent again and again" in stage.closed["a"]
+    assert len(stage.replies["a"]) == 4
+    answers: list[bytes] = []
+    a.attach("here", answers.append, stage.closed.__delitem__)
+    stage.batcher.add(a, frame(0))
+    assert len(answers) == 1
+
+
 def test_a_client_faster_than_lockstep_gets_every_answer_in_order() -> None:
     stage = Stage()
     a, b = stage.session("a"), stage.session("b")
