@@ -55,7 +55,8 @@ class Lobby:
         self._clock = clock
         self._events = events
         self._examine = examine  # takes those who come for an evaluation, or refuses them
-        self._guests: dict[str, Guest] = {}
+        self._here: dict[str, Guest] = {}
+        self._away: dict[str, Guest] = {}  # who may come back, longest away first
 
     # --- the listener's desk ----------------------------------------------------------------
 
@@ -101,12 +102,12 @@ class Lobby:
     @property
     def connected(self) -> int:
         """Number of clients connected now."""
-        return sum(guest.session.lost_s is None for guest in self._guests.values())
+        return len(self._here)
 
     @property
     def sessions(self) -> list[Session]:
         """Everyone who is here or may come back."""
-        return [guest.session for guest in self._guests.values()]
+        return [guest.session for guest in self._everyone()]
 
     def set_client_settings(self, changed: Mapping[str, Any]) -> None:
         """Push changed settings to every client: with its next Action, or with its Welcome.
@@ -120,28 +121,28 @@ class Lobby:
                 f"already, and a message holds {MAX_INFO}"
             )
         self._client_settings = merged
-        for guest in self._guests.values():
+        for guest in self._everyone():
             session = guest.session
             session.settings = {**(session.settings or {}), **changed}
 
     def forget_lost(self) -> None:
         """Give up on clients that did not come back in time."""
         now = self._clock()
-        for guest in list(self._guests.values()):
+        for name, guest in list(self._away.items()):
             lost_s = guest.session.lost_s
-            if lost_s is not None and now - lost_s >= self._resume_window_s:
-                self._forget(guest)
+            assert lost_s is not None
+            if now - lost_s < self._resume_window_s:
+                return
+            del self._away[name]
 
     def views(self, now_s: float) -> tuple[ClientView, ...]:
         """Give what people see of the connected clients."""
-        return tuple(
-            _view(guest, now_s) for guest in self._guests.values() if guest.session.lost_s is None
-        )
+        return tuple(_view(guest, now_s) for guest in self._here.values())
 
     def silences(self, now_s: float) -> dict[str, float]:
         """Give the seconds since each client's last frame, by the name it gave itself."""
         heard: dict[str, float] = {}
-        for guest in self._guests.values():
+        for guest in self._everyone():
             session = guest.session
             if session.frames:
                 name = session.hello.client
@@ -156,8 +157,10 @@ class Lobby:
         )
 
     def _admit(self, hello: Hello) -> tuple[Guest, bool]:
-        guest = self._guests.get(hello.resume)
-        if guest is not None and guest.session.lost_s is not None and _same(guest, hello):
+        guest = self._away.get(hello.resume)
+        if guest is not None and _same(guest, hello):
+            del self._away[hello.resume]
+            self._here[hello.resume] = guest
             return guest, True
         if self.connected >= self._max_clients:
             raise Refused(f"the server is full: {self._max_clients} clients (--max-clients)")
@@ -169,25 +172,27 @@ class Lobby:
             )
         agent = self._find_agent(hello)
         session = Session(session_id=secrets.token_hex(8), hello=hello)
-        guest = self._guests[session.id] = Guest(session, agent)
+        guest = self._here[session.id] = Guest(session, agent)
         return guest, False
 
     def _lost(self, guest: Guest, connection: Connection, reason: str) -> None:
         session = guest.session
         session.detach(self._clock())
+        del self._here[session.id]
         self._count_clients(guest.agent)
         self._events.add(f"{session.hello.client} at {connection.address} left: {reason}")
-        if not self._resume_window_s:
-            self._forget(guest)
+        if self._resume_window_s:
+            self._away[session.id] = guest
+            if len(self._away) > self._max_clients:  # who comes and goes must not fill the memory
+                del self._away[next(iter(self._away))]
 
     def _count_clients(self, agent: Agent) -> None:
         """Tell an agent how many play."""
-        agent.set_players(
-            sum(g.agent is agent and g.session.lost_s is None for g in self._guests.values())
-        )
+        agent.set_players(sum(guest.agent is agent for guest in self._here.values()))
 
-    def _forget(self, guest: Guest) -> None:
-        del self._guests[guest.session.id]
+    def _everyone(self) -> list[Guest]:
+        """Give those who are here and those who may come back."""
+        return [*self._here.values(), *self._away.values()]
 
 
 def _same(guest: Guest, hello: Hello) -> bool:

@@ -38,6 +38,7 @@ from server.net.wire import (
 from server.spaces import Spaces
 
 _LINGER_S = 2.0  # to deliver the last message before a connection is cut
+_PACE_S = 0.001  # between frames of a client that does not wait for answers
 _WRITE_LIMIT_BYTES = 64 * 1024  # unsent replies before we stop reading from a client
 _INSIDE = "127.0.0.1"
 _UNPROVEN = "wrong or missing token; start the client with this server's token"
@@ -132,7 +133,7 @@ class Connection(asyncio.Protocol):
             self._fail(error)
 
     def _work(self, events: Iterator[Event], waiting: Frame | None = None) -> None:
-        """Do what the events ask for, one frame a turn: nobody's flood is another's delay."""
+        """Do what the events ask for, one frame at a time: nobody's flood is another's delay."""
         frame = waiting
         try:
             if frame is not None:
@@ -154,10 +155,10 @@ class Connection(asyncio.Protocol):
         self.close(Error("the server met an error of its own with this connection"))
 
     def _hold(self, events: Iterator[Event], waiting: Frame) -> None:
-        """Leave the rest for the next turn, and read nothing more until it is done."""
+        """Leave the rest for later, and read nothing more until it is done."""
         self._held = True
         self._transport.pause_reading()
-        asyncio.get_running_loop().call_soon(self._go_on, events, waiting)
+        asyncio.get_running_loop().call_later(_PACE_S, self._go_on, events, waiting)
 
     def _go_on(self, events: Iterator[Event], waiting: Frame) -> None:
         self._held = False

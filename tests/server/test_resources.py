@@ -46,6 +46,21 @@ def test_who_comes_when_no_descriptor_is_to_spare_is_told(start: Start) -> None:
     assert server.stop() == 0, server.text
 
 
+def test_only_so_many_lost_sessions_are_kept(start: Start) -> None:
+    server = start("--no-training", "--max-clients", "3")
+    sessions = []
+    for number in range(5):
+        client = Client(server.port)
+        sessions.append(client.hello(client=f"guest-{number}").session)
+        client.play(2)
+        client.close()
+        server.wait_for(f"guest-{number} at .* left")
+    for session, kept in zip(sessions, (False, False, True), strict=False):
+        client = Client(server.port)
+        assert client.hello(resume=session).resumed is kept
+    assert server.stop() == 0, server.text
+
+
 def test_a_server_outlives_the_loss_of_every_descriptor(start: Start) -> None:
     server = start(*EAGER, "--save-interval-s", "1", "--curve-interval-s", "0.5")
     player = Steady(server.port)
