@@ -21,7 +21,6 @@ local PADDLE_PORT, PADDLE = ":joyport1:pad:POTY", "Paddle 2"
 local KNOB_FROM, HIGHEST, LOWEST = 31, 38, 205
 local MOST_TURN = 24
 local MIDDLE = 7 -- of the paddle, below OWN_Y
-local EDGE = 5 -- from its middle, where it still hits: the ball leaves at an angle
 
 local function clip(value)
   return value < -1 and -1 or value > 1 and 1 or value
@@ -39,14 +38,12 @@ local function observe(machine, state)
   local own, enemy = clip((own_y - 121) / 84), clip((enemy_y - 121) / 84)
   local own_speed, enemy_speed = clip((own_y - old.own_y) / 24), clip((enemy_y - old.enemy_y) / 24)
   if ball_y == 0 then
-    state.rise = 0
     return { own, enemy, 0, 0, 0, 0, own_speed, enemy_speed, 0, 1 }
   end
   local dx, dy = ball_x - old.ball_x, ball_y - old.ball_y
   if old.ball_y == 0 or dx > JUMP or dx < -JUMP or dy > JUMP or dy < -JUMP then
     dx, dy = 0, 0
   end
-  state.rise = dy
   return {
     own,
     enemy,
@@ -59,18 +56,6 @@ local function observe(machine, state)
     clip((ball_y - own_y - MIDDLE) / 40),
     0,
   }
-end
-
---- Follow the ball to where it will be, and send it away from the enemy.
-local function expert(machine, state)
-  local now = state.before
-  local goal = (HIGHEST + LOWEST) / 2
-  if now.ball_y ~= 0 then
-    local aim = now.enemy_y < now.ball_y and -EDGE or EDGE
-    goal = now.ball_y + state.rise + aim - MIDDLE
-  end
-  local turn = math.max(-MOST_TURN, math.min(MOST_TURN, goal - now.own_y))
-  return { discrete = {}, continuous = { turn } }
 end
 
 return {
@@ -87,7 +72,6 @@ return {
       machine.clear(PADDLE_PORT, PADDLE)
     end,
   },
-  expert = expert,
   rewards = { "score" },
   reward = function(machine, state)
     local own, enemy = at(machine, OWN_SCORE), at(machine, ENEMY_SCORE)

@@ -65,18 +65,6 @@ def earned(frames: list[Frame]) -> Any:
     return np.sum([frame.rewards for frame in frames], axis=0)
 
 
-# --- Pong -------------------------------------------------------------------------------------
-
-
-def test_the_expert_of_pong_wins(mame: Start) -> None:
-    def obey(frame: Frame) -> tuple[list[int], list[float]]:
-        assert frame.expert is not None
-        return [], [float(frame.expert.continuous[0])]
-
-    frames = fly(mame, "pong2600", 1500, obey)
-    assert earned(frames)[0] > 5  # random play loses a point every 30 decisions or so
-
-
 # --- Breakout ---------------------------------------------------------------------------------
 
 

@@ -64,7 +64,7 @@ sys.exit(main.main(sys.argv[1:]))
 
 
 def test_a_second_ctrl_c_forces(start: Start) -> None:
-    server = start(script=SLOW_DISK, SYNC_S="2")  # so that there is an end to be forced
+    server = start(script=SLOW_DISK, SYNC_S="0.5")  # so that there is an end to be forced
     client = played(server, 5)
     server.process.send_signal(signal.SIGINT)
     assert isinstance(client.receive(), wire.Bye)
