@@ -130,8 +130,20 @@ def kinds() -> tuple[str, ...]:
 
 
 def games() -> dict[str, tuple[str, ...]]:
-    """Give the games that have a file of their own, each with the emulators it runs under."""
-    return {name: tuple(_tables(path)) for name, path in _starts().items()}
+    """Give the games that have a file of their own, each with the emulators it runs under.
+
+    None for a game whose file is broken: that is no other game's trouble.
+    """
+    return {name: () if fault(name) else tuple(_tables(path)) for name, path in _starts().items()}
+
+
+def fault(game: str) -> str:
+    """Say what is wrong with the file that says how a game is started; nothing if all is well."""
+    try:
+        _tables(_start(game))
+    except LaunchError as error:
+        return str(error)
+    return ""
 
 
 def game_file(game: str) -> Path:
@@ -289,18 +301,23 @@ def _tables(path: Path) -> dict[str, dict[str, Any]]:
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except tomllib.TOMLDecodeError as error:
-        raise LaunchError(f"{path} is not TOML: {error}") from error
+        raise LaunchError(f"{_short(path)} is not TOML: {error}") from error
     except OSError as error:
-        raise LaunchError(f"cannot read {path}: {error.strerror}") from error
+        raise LaunchError(f"cannot read {_short(path)}: {error.strerror}") from error
+
+
+def _short(path: Path) -> Path:
+    """Give a path as a person would name it from here."""
+    return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
 
 
 def _settings(emulator: str, game: str) -> dict[str, Any]:
     """Give how a game is started under an emulator."""
-    known = [name for name, emulators in games().items() if emulator in emulators]
     title = PROGRAMS[emulator].title
-    if "/" not in game and game not in known:
+    tables = _tables(_start(game)) if "/" in game or game in _starts() else {}
+    if "/" not in game and emulator not in tables:
+        known = [name for name, emulators in games().items() if emulator in emulators]
         raise LaunchError(f"no game {game!r} for {title}; there are: {', '.join(known)}")
-    tables = _tables(_start(game))
     if emulator not in tables:
         raise LaunchError(f"{_start(game)} has no table [{emulator}], so {title} cannot start it")
     return tables[emulator]

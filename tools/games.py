@@ -60,7 +60,10 @@ def run(options: argparse.Namespace) -> int:
 
 def ways(game: str) -> list[Way]:
     """Give the ways to play a game."""
-    kinds = [*emulators.games().get(game, ())]
+    own = emulators.games()
+    if game in own and not own[game]:
+        return [Way("-", emulators.fault(game) or f"{game}.toml names no emulator")]
+    kinds = [*own.get(game, ())]
     kinds += ["ale"] if game in emulators.atari_games() else []
     return [_way(kind, game) for kind in kinds]
 

@@ -19,11 +19,11 @@ GAMES = sorted(path.stem for path in (ROOT / "client_lua" / "games").glob("*.tom
 MAME = shutil.which("mame", path=f"{os.environ.get('PATH', '')}:/usr/games")
 
 
-def shown(*arguments: str, code: int = 0, **environment: str) -> str:
+def shown(*arguments: str, code: int = 0, directory: Path = ROOT, **environment: str) -> str:
     """Run the command in a wide terminal and give what it prints."""
     done = subprocess.run(
-        [sys.executable, "main.py", "games", *arguments],
-        cwd=ROOT,
+        [sys.executable, str(ROOT / "main.py"), "games", *arguments],
+        cwd=directory,
         env={**os.environ, "COLUMNS": "160", **environment},
         capture_output=True,
         text=True,
@@ -103,7 +103,7 @@ def test_a_game_is_shown_with_its_file_and_its_commands(game: str) -> None:
 def test_a_games_file_says_what_it_sees_and_does() -> None:
     text = shown("pong2600")
     assert "10 float32" in row(text, "observation")
-    assert "paddle[0..255]" in row(text, "controls")
+    assert "turn[-24..24]" in row(text, "controls")
     assert "score" in row(text, "rewards")
     assert "every 4 frames" in row(text, "decision")
     for game in GAMES:
@@ -145,15 +145,27 @@ def test_games_of_ones_own_are_listed_too(tmp_path: Path) -> None:
     own.mkdir()
     shutil.copy(ROOT / "client_lua" / "games" / "pong2600.lua", own / "mine.lua")
     (own / "mine.toml").write_text('[mame]\nsystem = "a2600"\ncart = "nowhere.bin"\n')
-    command = [sys.executable, str(ROOT / "main.py"), "games"]
-    settings = {**os.environ, "COLUMNS": "160"}
-    done = subprocess.run(command, cwd=tmp_path, env=settings, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    assert row(done.stdout, "mine", "mame")
+    text = shown(directory=tmp_path)
+    assert row(text, "mine", "mame")
     if MAME:
-        assert "is expected at" in row(done.stdout, "mine", "mame")
-    (own / "mine.toml").write_text("[mame")
-    done = subprocess.run(command, cwd=tmp_path, env=settings, capture_output=True, text=True)
-    assert done.returncode == 2
-    assert "mine.toml is not TOML" in done.stderr
-    assert len(done.stderr.splitlines()) == 1
+        assert "is expected at" in row(text, "mine", "mame")
+
+
+def test_a_broken_file_of_ones_own_is_that_games_trouble_alone(tmp_path: Path) -> None:
+    own = tmp_path / "games"
+    own.mkdir()
+    (own / "mine.lua").write_text("-- Mine.\nreturn {}\n")
+    (own / "mine.toml").write_text("[mame\n")
+    text = shown(directory=tmp_path)
+    assert "mine.toml is not TOML" in row(text, "mine", "-")
+    for game in GAMES:
+        assert row(text, game)
+    told = subprocess.run(
+        [sys.executable, str(ROOT / "main.py"), "--launch", "mame:mine"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert told.returncode == 2
+    assert "mine.toml is not TOML" in told.stderr
