@@ -595,6 +595,8 @@ class App:
                     if str(error) != told:
                         told = str(error)
                         self.events.add(f"left out for now: {error}", "error")
+                else:
+                    told = ""
 
         self._tasks.append(asyncio.create_task(self._guarded(repeat())))
 

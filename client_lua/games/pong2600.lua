@@ -17,7 +17,7 @@ local WON = 21
 local RESET_FROM, RESET_UNTIL, READY = 30, 40, 120 -- frames after power-on
 
 local PADDLE_PORT, PADDLE = ":joyport1:pad:POTY", "Paddle 2"
--- The paddle's place is so much less the knob's.
+-- The paddle's place is the knob's less KNOB_FROM, within the court.
 local KNOB_FROM, HIGHEST, LOWEST = 31, 38, 205
 local MOST_TURN = 24
 local MIDDLE = 7 -- of the paddle, below OWN_Y

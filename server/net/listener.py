@@ -92,7 +92,7 @@ class Connection(asyncio.Protocol):
         self._on_lost: Callable[[str], None] | None = None
         self._on_preview: Callable[[Preview], None] | None = None
         self._lost = False
-        self._held = False  # whether frames wait for the next turn
+        self._held = False  # whether frames wait for their time
         self.unfinished_bytes = 0  # of a message, counted by the listener
         self._reason = "the connection was lost"
         self.host = ""

@@ -350,6 +350,7 @@ def _describe_end(code: int, log: Path) -> str:
         return f"ended by signal {-code}, as the system does when memory runs out"
     if code < 0:
         return f"ended by signal {-code}"
-    words = log.read_text(encoding="utf-8", errors="replace").split("\n")
-    last = next((line.strip() for line in reversed(words) if line.strip()), "")
+    last = ""
+    with contextlib.suppress(OSError):  # it fell all the same
+        last = log.read_text(encoding="utf-8", errors="replace").strip().rpartition("\n")[2]
     return f"ended with code {code}" + (f": {last}" if last else "")
