@@ -41,7 +41,7 @@ def _as_played(inference: Inference) -> Pass:
     """Judge as the policy does: a lone observation goes a way of its own."""
 
     def judge(observation: npt.NDArray[Any]) -> object:
-        return inference.one(observation[0]) if len(observation) == 1 else inference(observation)
+        return inference.best(observation[0]) if len(observation) == 1 else inference(observation)
 
     return judge
 

@@ -3,7 +3,8 @@
 -- Any emulator: the link works over a transport and a clock that it is given.
 --   transport.open(host, port)    -> true, or nil and why
 --   transport.send(data)          -> true, or nil and why
---   transport.receive(wait_s)     -> bytes ("" if none came in time), or nil and why
+--   transport.receive(wait_s, wanted)    -> bytes ("" if none came in time), or nil and why; how many
+--                                 are wanted is for those who can wait for just them
 --   transport.close()
 --   transport.sleep(seconds)      optional: gives the core away
 --   clock()                       -> seconds of wall clock
@@ -273,12 +274,18 @@ function M:receive(deadline)
       return nil, "no answer for " .. self.timeout_s .. " s"
     end
     local data
-    data, problem = self.transport.receive(math.min(left, SLICE_S))
+    data, problem = self.transport.receive(math.min(left, SLICE_S), self:missing())
     if not data then
       return nil, problem or "the connection was closed"
     end
     self.buffer = self.buffer .. data
   end
+end
+
+--- Give how many bytes are missing of the next message: first of its length, then of the rest.
+function M:missing()
+  local held = #self.buffer
+  return held < 4 and 4 - held or 4 + self.wire.length(self.buffer) - held
 end
 
 --- Take one message from the buffer: the message, or nil, or nil and what is wrong.

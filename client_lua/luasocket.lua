@@ -43,22 +43,19 @@ function M.new(require_module)
     return true
   end
 
-  function transport.receive(wait_s)
+  function transport.receive(wait_s, wanted)
     if not peer then
       return nil, "not connected"
     end
     peer:settimeout(wait_s)
-    -- One byte first, blocking; then what else has arrived, without waiting.
-    local first, problem = peer:receive(1)
-    if not first then
-      if problem == "timeout" then
-        return ""
-      end
-      return nil, problem
+    -- As many as are wanted: asked for more, LuaSocket would look into the kernel once more.
+    local data, problem, partial = peer:receive(wanted)
+    if data then
+      return data
+    elseif problem == "timeout" then
+      return partial
     end
-    peer:settimeout(0)
-    local rest, _, partial = peer:receive(65536)
-    return first .. (rest or partial or "")
+    return nil, problem
   end
 
   function transport.close()

@@ -15,6 +15,7 @@ M.__index = M
 
 local LOAD_FRAMES = 2 -- until a requested load has surely been carried out
 local DEFAULT_IDLE_FRAMES = 30
+local INFO_EVERY = 60 -- decisions between two infos that say the same
 local PREVIEW_WIDTH, PREVIEW_HEIGHT = 160, 120 -- the server takes larger ones; these do for people
 
 --- Make a player. options: game, machine, link, wire, and optionally
@@ -35,6 +36,8 @@ function M.new(options)
     pushed = {}, -- what the server last said of them
     frames = 0, -- of the emulator, since the player was made
     decisions = 0,
+    info = {}, -- as last sent
+    info_age = 0, -- decisions since then
     episodes = 0,
     wait = 0,
   }, M)
@@ -165,7 +168,7 @@ function M:decide(flags)
     rewards = rewards,
     observation = observation,
     expert = game.expert and game.expert(machine, state) or nil,
-    info = game.info and game.info(machine, state) or nil,
+    info = self:news(flags),
     preview = self:preview(),
   })
   if action then
@@ -177,6 +180,31 @@ function M:decide(flags)
       self.on_refused(self.link.gone)
     end
   end
+end
+
+--- Say whether two infos have the same names and values.
+local function same(one, other)
+  if #one ~= #other then
+    return false
+  end
+  for place, pair in ipairs(one) do
+    local before = other[place]
+    if pair[1] ~= before[1] or pair[2] ~= before[2] then
+      return false
+    end
+  end
+  return true
+end
+
+--- Give the game's info if it is worth its bytes in this frame, else nil.
+function M:news(flags)
+  local info = self.game.info and self.game.info(self.machine, self.state)
+  self.info_age = self.info_age + 1
+  if not info or flags == 0 and self.info_age < INFO_EVERY and same(info, self.info) then
+    return nil
+  end
+  self.info, self.info_age = info, 0
+  return info
 end
 
 --- Give the bytes of a picture of the screen, if the server wants one with this decision.

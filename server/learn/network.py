@@ -8,6 +8,7 @@ faster and holds Python's lock for less, and ``TorchInference`` for everything e
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -72,7 +73,7 @@ class Outputs(NamedTuple):
     """What the network says about a batch of observations."""
 
     values: Any  # (batch, choices) expected worth of each choice, head after head
-    continuous: Any  # (batch, controls) in -1..1; of a lone observation both lack the batch
+    continuous: Any  # (batch, controls) in -1..1
     atoms: Any = None  # (batch, choices, width) what the worth was made of: for training only
 
 
@@ -361,15 +362,18 @@ class NumpyInference:
             np.maximum(y, _ZERO, out=y)
         return self._split(np.matmul(last, self._layers[-1])[:rows])
 
-    def one(self, observation: npt.NDArray[Any]) -> Outputs:
-        """Judge a lone observation, (values,), with the fewest calls: a lone client feels each."""
+    def best(self, observation: npt.NDArray[Any]) -> tuple[list[int], list[float]]:
+        """Give the best choices, and continuous values, for a lone observation: (values,).
+
+        With the fewest calls: a lone client feels each.
+        """
         maximum = np.maximum
         first, steps, last = self._passes[0]
         first[:] = observation
         for x, layer, y in steps:
             x.dot(layer, y)
             maximum(y, _ZERO, out=y)
-        return self._split(last.dot(self._layers[-1]))
+        return self._split.best(last.dot(self._layers[-1]))
 
     def _pass(self, rows: int) -> Pass:
         """Give what so many rows pass through, filled up to a multiple of four.
@@ -411,10 +415,12 @@ class TorchInference:
             out = self._network(torch.tensor(observation, device=self._device))
         return self._split.finished(out.values.cpu().numpy(), out.continuous.cpu().numpy())
 
-    def one(self, observation: npt.NDArray[Any]) -> Outputs:
-        """Judge a lone observation: (values,)."""
-        values, continuous, _ = self(observation[None])
-        return Outputs(values[0], continuous[0])
+    def best(self, observation: npt.NDArray[Any]) -> tuple[list[int], list[float]]:
+        """Give the best choices, and continuous values, for a lone observation: (values,)."""
+        with torch.inference_mode():
+            out = self._network(torch.tensor(observation[None], device=self._device))
+        choices, values = self._split.best(out.values[0].cpu().numpy())
+        return choices, values or out.continuous[0].tolist()
 
 
 def _dice(seed: int | None) -> torch.Generator | None:
@@ -430,11 +436,26 @@ class Split:
         branches = shape.branches(spaces)
         self._discrete = sum(branches) - self._bins * self._controls
         self._dummy = self._bins > 0 and not spaces.actions.discrete
+        self._middles = from_bins(np.arange(self._bins), self._bins).astype(np.float32)
+        # The same for a lone observation, whose few numbers are cut and looked up by Python.
+        ends = list(itertools.accumulate(branches))
+        cuts = [slice(end - size, end) for size, end in zip(branches, ends, strict=True)]
+        heads = len(cuts) - self._controls if self._bins else len(cuts)
+        self._heads, self._binned = cuts[:heads], cuts[heads:]
+        self._ends = ends[-1]
+        self._middle = self._middles.tolist()
+
+    def best(self, out: Floats) -> tuple[list[int], list[float]]:
+        """Give the best choice of each head, and each control's value, of a lone observation."""
+        choices = [int(out[head].argmax()) for head in self._heads] or [0]
+        if self._bins:
+            return choices, [self._middle[out[control].argmax()] for control in self._binned]
+        return choices, np.tanh(out[self._ends :]).tolist() if self._controls else []
 
     def __call__(self, out: Floats) -> Outputs:
         """Cut raw outputs: worths first, then continuous values before their tanh."""
         if not self._controls:
-            return Outputs(out, _NOTHING if out.ndim == 1 else out[:, self._discrete :])
+            return Outputs(out, out[:, self._discrete :])
         if self._bins:
             return self.finished(out, _NOTHING)
         return Outputs(out[..., : self._discrete], np.tanh(out[..., self._discrete :]))
@@ -444,7 +465,7 @@ class Split:
         if not self._bins:
             return Outputs(values, continuous)
         binned = values[..., self._discrete :].reshape(*values.shape[:-1], -1, self._bins)
-        continuous = from_bins(binned.argmax(-1), self._bins).astype(np.float32)
+        continuous = self._middles[binned.argmax(-1)]
         if self._dummy:
             return Outputs(np.zeros((*values.shape[:-1], 1), np.float32), continuous)
         return Outputs(values[..., : self._discrete], continuous)

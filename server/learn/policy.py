@@ -51,12 +51,12 @@ class Coding:
     def batch_to_wire(self, decision: Decision) -> tuple[list[list[int]], list[list[float]]]:
         """Give each frame's discrete choices and continuous values, as the game knows them."""
         if self._joint or self.controls:
-            rows = zip(decision.choice.tolist(), decision.continuous, strict=True)
+            rows = zip(decision.choice.tolist(), decision.continuous.tolist(), strict=True)
             discrete, values = zip(*(self.to_wire(*row) for row in rows), strict=True)
             return list(discrete), list(values)
         return decision.choice.tolist(), [[]] * len(decision.choice)
 
-    def to_wire(self, choice: list[int], continuous: Array) -> tuple[list[int], list[float]]:
+    def to_wire(self, choice: list[int], continuous: list[float]) -> tuple[list[int], list[float]]:
         """Give one frame's discrete choices and continuous values, as the game knows them."""
         discrete = choice if self._sizes else []
         if self._joint:
@@ -66,11 +66,11 @@ class Coding:
         # Bounded: a float32 just over 1 must not leave the announced range.
         values = [
             min(max(low + (value + 1) / 2 * (high - low), low), high)
-            for value, (low, high) in zip(continuous.tolist(), self._ranges, strict=True)
+            for value, (low, high) in zip(continuous, self._ranges, strict=True)
         ]
         return discrete, values
 
-    def from_wire(self, choice: Choice) -> tuple[list[int], Array]:
+    def from_wire(self, choice: Choice) -> tuple[list[int], list[float]]:
         """Give the stored form of one choice: (heads,) and (controls,)."""
         if self._joint:
             heads = [self._together(choice.discrete)]
@@ -80,7 +80,7 @@ class Coding:
             2 * (value - low) / (high - low) - 1
             for value, (low, high) in zip(choice.continuous, self._ranges, strict=True)
         ]
-        return heads, np.array(values, np.float32)
+        return heads, values
 
     def _apart(self, joint: int) -> list[int]:
         """Give each control's choice out of the number of their combination."""
@@ -138,7 +138,7 @@ class Policy:
         if experts is not None:
             for row, expert in enumerate(experts):
                 if expert is not None:
-                    self._compare(choice[row].tolist(), continuous[row], expert)
+                    self._compare(choice[row].tolist(), continuous[row].tolist(), expert)
         if mix.noise and self.coding.controls:
             continuous = self._noisy(continuous, mix)
         if mix.epsilon:
@@ -156,15 +156,14 @@ class Policy:
 
     def act_one(
         self, observation: Array, expert: Choice | None, mix: Mix
-    ) -> tuple[list[int], Array, int]:
+    ) -> tuple[list[int], list[float], int]:
         """Choose an action for a lone observation: choice, continuous values, source."""
-        values, continuous, _ = self._inference.one(observation)
-        several = len(self.coding.heads) > 1
-        choice = self._best(values[None])[0].tolist() if several else [int(values.argmax())]
+        choice, continuous = self._inference.best(observation)
         if expert is not None:
             self._compare(choice, continuous, expert)
-        if mix.noise and self.coding.controls:
-            continuous = self._noisy(continuous, mix)
+        if mix.noise and continuous:
+            gauss, noise = self._dice.gauss, mix.noise
+            continuous = [max(-1.0, min(1.0, value + gauss(0.0, noise))) for value in continuous]
         source = _POLICY
         if self._dice.random() < mix.epsilon:
             choice = self._any_choice()
@@ -175,10 +174,10 @@ class Policy:
             source = _EXPERT
         return choice, continuous, source
 
-    def _compare(self, choice: list[int], continuous: Array, expert: Choice) -> None:
+    def _compare(self, choice: list[int], continuous: list[float], expert: Choice) -> None:
         """Note whether the network, before any dice, would do what the expert proposes."""
         proposed, places = self.coding.from_wire(expert)
-        near = not self.coding.controls or bool(np.abs(continuous - places).max() <= _NEAR)
+        near = all(abs(a - b) <= _NEAR for a, b in zip(continuous, places, strict=True))
         self.compared += 1
         self.agreed += near and choice == proposed
 
@@ -204,7 +203,7 @@ class Policy:
         """Give a random choice of each head."""
         return [self._dice.randrange(size) for size in self.coding.heads]
 
-    def _any_place(self, continuous: Array) -> None:
+    def _any_place(self, continuous: Array | list[float]) -> None:
         """Put each continuous control anywhere."""
         for control in range(self.coding.controls):
             continuous[control] = self._dice.uniform(-1, 1)

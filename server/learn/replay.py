@@ -268,7 +268,7 @@ class Replay:
         self,
         observation: Array,
         choice: Sequence[int],
-        continuous: Array,
+        continuous: Sequence[float],
         reward: float,
         flags: int,
         source: int,
@@ -285,8 +285,9 @@ class Replay:
         first = slot * len(choice)
         for head, chosen in enumerate(choice):
             items["choice"][first + head] = chosen
-        if self.layout.controls:
-            self._continuous[slot] = continuous
+        first = slot * len(continuous)
+        for control, value in enumerate(continuous):
+            items["continuous"][first + control] = value
         items["reward"][slot] = reward
         items["flags"][slot] = flags
         items["source"][slot] = source
@@ -335,7 +336,7 @@ class Replay:
         self._prev[here] = prev[rows]
 
     def correct(
-        self, index: int, choice: Sequence[int], continuous: Array, source: int
+        self, index: int, choice: Sequence[int], continuous: Sequence[float], source: int
     ) -> int | None:
         """Replace an action by the one really executed, only before the frame is linked.
 

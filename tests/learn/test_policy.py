@@ -42,7 +42,7 @@ def act(policy: Policy, observation: npt.NDArray[Any], mix: Mix, one: bool = Fal
         return policy.act(observation, None, mix)
     rows = [policy.act_one(row, None, mix) for row in observation]
     choice, continuous, source = zip(*rows, strict=True)
-    return Decision(np.array(choice), np.stack(continuous), np.array(source))
+    return Decision(np.array(choice), np.array(continuous), np.array(source))
 
 
 @pytest.mark.parametrize("one", [False, True])

@@ -56,7 +56,7 @@ class Line:
             self.waiting += self.answer(message)
         return True
 
-    def receive(self, wait_s: float) -> Any:
+    def receive(self, wait_s: float, wanted: int) -> Any:
         if self.waiting:
             chunk = self.waiting.pop(0)
             return (None, b"closed") if chunk is None else chunk
@@ -327,7 +327,7 @@ class RealLine:
         self._socket.sendall(data)
         return True
 
-    def receive(self, wait_s: float) -> Any:
+    def receive(self, wait_s: float, wanted: int) -> Any:
         assert self._socket is not None
         self._socket.settimeout(wait_s)
         try:
