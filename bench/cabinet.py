@@ -7,11 +7,11 @@ import contextlib
 import os
 import tempfile
 from asyncio.subprocess import Process
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 from pathlib import Path
 
 import config
-from server import emulators
+from server import emulators, fleet, perch
 from server.emulators import ROOT, Seat
 
 CLIENT = ROOT / "client_lua" / "mame.lua"
@@ -76,20 +76,27 @@ async def cabinets(
     niceness: int = NICENESS,
 ) -> AsyncIterator[list[Cabinet]]:
     """Run some MAMEs with a boot script and more in their environment; they end with the block."""
+    room = fleet.room(count, perch.cores())
     with tempfile.TemporaryDirectory() as directory:
         started: list[Cabinet] = []
         try:
             for number in range(1, count + 1):
                 home = Path(directory, str(number))
                 seat = Seat(f"mame-{number}", f"127.0.0.1:{port}", number, home)
-                started.append(await _start(seat, script, environment, niceness))
+                started.append(await _start(seat, script, environment, niceness, room))
             yield started
         finally:
             for cabinet in started:
                 await cabinet.end()
 
 
-async def _start(seat: Seat, script: Path, environment: dict[str, str], niceness: int) -> Cabinet:
+async def _start(
+    seat: Seat,
+    script: Path,
+    environment: dict[str, str],
+    niceness: int,
+    cores: Collection[int],
+) -> Cabinet:
     seat.home.mkdir()
     command = emulators.command("mame", _GAME, seat)
     arguments = list(command.arguments)
@@ -103,7 +110,5 @@ async def _start(seat: Seat, script: Path, environment: dict[str, str], niceness
         stderr=asyncio.subprocess.STDOUT,
         start_new_session=True,  # as the fleet does: Linux shares its cores out by session first
     )
-    # Never below our own: that is for the superuser only.
-    niceness = max(niceness, os.getpriority(os.PRIO_PROCESS, 0))
-    os.setpriority(os.PRIO_PROCESS, process.pid, niceness)
+    fleet.place(process.pid, niceness, cores)
     return Cabinet(process)

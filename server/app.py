@@ -51,12 +51,12 @@ from server.net import tls
 from server.net.listener import Connection, Limits, Listener, ListenError, is_loopback
 from server.net.tape import Tape, TapedConnection, TapeError
 from server.net.wire import Hello
+from server.perch import Perch
 from server.probe import Probe
 from server.run import Run, RunError
 from server.spaces import Spaces
 from server.stats import EventLog, Score, Snapshot
 from server.steering import Steering
-from server.vigil import Vigil
 
 _STOP_S = 30.0  # for a trainer to finish its sample
 _FIRST_SAVE_S = 30.0  # after the start; the pause doubles until it is save_interval_s
@@ -66,7 +66,7 @@ _STALE_BEATS = 3  # heartbeats without new weights are no alarm yet
 _CLOCKS_S = 1.0  # between looks at silent clients
 _HISTORY_S = 1.0  # between points of the graphs
 _FLEET_S = 0.1  # between looks at the emulators
-_VIGIL_S = 0.1  # between looks at whether the loop should stay awake
+_PERCH_S = 0.1  # between looks at whether a lone client shares its core with us
 _EXAMS_S = 0.5  # between looks at evaluations
 _LEAST_TOKEN = 16  # characters, where other machines can try
 _OWNER_ONLY = 0o077  # whatever we or our emulators write, others may not even look at
@@ -155,6 +155,7 @@ class App:
         self._gate = Gate(snapshot=self.snapshot, obey=self.helm.obey, errors=helm_module.ERRORS)
         trainer = config.trainer
         self.probe: Probe | None = None
+        self._perch = Perch()
         self._governor: Governor | None = None
         if trainer.hold_fps or trainer.hold_p99_ms:
             self._governor = Governor(fps=trainer.hold_fps, p99_ms=trainer.hold_p99_ms)
@@ -257,8 +258,7 @@ class App:
             self._album = Album(self._run.path / album_module.DIRECTORY)
             self._every(_PICTURES_S, self._write_pictures)
         self._every(_FLEET_S, self._tend_fleet)
-        self._vigil = Vigil(call_soon=asyncio.get_running_loop().call_soon, frames=self._answered)
-        self._every(_VIGIL_S, self._keep_vigil)
+        self._every(_PERCH_S, self._follow_lone_client)
         self._every(_EXAMS_S, self._examiner.tend)
         self._every(config.run.curve_interval_s, self._draw_curves)
         if config.console.telemetry or self._governor:
@@ -466,14 +466,9 @@ class App:
         for text in self._fleet.tend(self.lobby.silences(time.monotonic())):
             self.events.add(text, "warning")
 
-    async def _keep_vigil(self) -> None:
-        """Stay awake between frames if emulators and trainers leave us a core of our own."""
-        busy = self.lobby.connected + sum(agent.is_training for agent in self.agents.values())
-        self._vigil.look(core_free=busy < _cores())
-
-    def _answered(self) -> int:
-        """Count the frames answered since the start."""
-        return sum(agent.batcher.frames for agent in self.agents.values())
+    async def _follow_lone_client(self) -> None:
+        lone = self.listener.lone
+        self._perch.look(lone, lone.core if lone else None)
 
     async def _draw_curves(self) -> None:
         for agent in self.agents.values():
@@ -540,6 +535,7 @@ class App:
         return agent
 
     def _make_agent(self, name: str, game: str, spaces: Spaces) -> Agent:
+        self._perch.leave()  # its trainer must not inherit the one core
         loop = asyncio.get_running_loop()
         agent, saved_s = nursery.make_agent(
             self._config,
@@ -701,13 +697,6 @@ def _check_device(device: str) -> None:
     if not present[device]:
         found = ", ".join(name for name, there in present.items() if there)
         raise DeviceError(f"device = {device!r} is not there; this machine has: {found}")
-
-
-def _cores() -> int:
-    """Give the number of cores that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def _short(path: Path) -> str:

@@ -20,6 +20,7 @@ from server.session import Session
 from server.stats import Recent
 
 _LATENCIES = 8192  # replies over which percentiles are taken
+_FEW = 3  # clients: so few frames are answered sooner one by one than together
 _MOST_REWARD = 3e38  # what a float32 holds
 _MOST_VALUE = 1e18  # of an observation: beyond it a forward pass overflows
 
@@ -63,7 +64,7 @@ class Batcher:
             self._look_back(session, frame.sequence)
             return
         waiting = self._waiting
-        if self.players == 1 and not waiting:
+        if self.players <= _FEW and not waiting:
             self._answer_one(session, frame, time.perf_counter())
             return
         session.turn = self._turn
@@ -253,8 +254,8 @@ class Batcher:
             return False
         if self._dtype.kind != "f":
             return True
-        values = observation.ravel()
-        return bool(values.dot(values) <= _MOST_VALUE or np.abs(values).max() <= _MOST_VALUE)
+        squares = np.vdot(observation, observation)
+        return bool(squares <= _MOST_VALUE or np.abs(observation).max() <= _MOST_VALUE)
 
     def _close(self, session: Session, frame: Frame) -> None:
         session.close(

@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from server import perch
 from server.agent import Agent
 from server.emulators import Exam, Seat
 from server.evaluation import SEED, Evaluation
@@ -72,6 +73,7 @@ class Examiner:
         self._on_score = on_score
         self._events = events
         self._clock = clock
+        self._cores = perch.cores()
         self._server, self._token, self._homes = "", "", Path()
         self._due_s: dict[str, float] = {}
         self._examined: dict[str, int] = {}  # step of the weights that were last evaluated
@@ -306,7 +308,7 @@ class Examiner:
         )
         # Behind those who train: an agent that never misses may play for half an hour.
         quiet = replace(launch, count=1, show=False, throttle=False, niceness=_NICENESS)
-        emulator = Emulator(quiet, seat)
+        emulator = Emulator(quiet, seat, self._cores)
         self._turn = _Turn(agent, emulator, now)
         self._show(agent)
         emulator.start(now)

@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from server import emulators
+from server import emulators, perch
 from server.emulators import LaunchError, Seat
 
 _FORM = re.compile(r"(?P<emulator>[a-z0-9]+):(?P<game>[A-Za-z0-9._/-]+?)(=(?P<count>[0-9]+))?")
@@ -85,9 +85,10 @@ class Emulator:
     waiting ──its time has come──▶ running ──ended, or silent and killed──▶ waiting, or down
     """
 
-    def __init__(self, launch: Launch, seat: Seat) -> None:
+    def __init__(self, launch: Launch, seat: Seat, cores: Collection[int] = ()) -> None:
         self.seat = seat
         self._launch = launch
+        self._cores = cores  # that it may use
         self._log = seat.home / "output.log"
         self._process: subprocess.Popen[bytes] | None = None
         self._start_at: float | None = 0.0  # None: running, or down for good
@@ -182,9 +183,7 @@ class Emulator:
                 start_new_session=True,  # Ctrl-C in the terminal is ours to handle
                 restore_signals=False,  # SIGPIPE stays ignored: MAME's own sockets need that
             )
-        # Never below our own: that is for the superuser only.
-        niceness = max(self._launch.niceness or 0, os.getpriority(os.PRIO_PROCESS, 0))
-        os.setpriority(os.PRIO_PROCESS, self._process.pid, niceness)
+        place(self._process.pid, self._launch.niceness or 0, self._cores)
 
     def _fell(self, now: float, how: str, *, for_good: bool = False) -> str:
         """Count a fall, and decide when to start it again."""
@@ -231,6 +230,7 @@ class Fleet:
         self._stagger_s = stagger_s
         self._stall_s = stall_s
         self._clock = clock
+        self._cores = perch.cores()
         self._emulators: list[Emulator] = []
         self._next_start_s = 0.0
         self._looked_s = 0.0
@@ -275,7 +275,7 @@ class Fleet:
                     once=self._once,
                     tls_ca=tls_ca,
                 )
-                self._emulators.append(Emulator(launch, seat))
+                self._emulators.append(Emulator(launch, seat, room(self.size, self._cores)))
 
     def launch_of(self, names: Collection[str]) -> Launch | None:
         """Give what the first of our emulators with one of these names was started as."""
@@ -313,6 +313,22 @@ class Fleet:
         deadline = time.monotonic() + _END_S
         for emulator in ending:
             emulator.end(max(0.0, deadline - time.monotonic()))
+
+
+def room(emulators_in_all: int, cores: Collection[int]) -> Collection[int]:
+    """Give the cores for an emulator; a lone one stays on a core that the server shares.
+
+    They take turns, so neither loses by it, and nobody has to be woken on a cold core.
+    """
+    return {max(cores)} if emulators_in_all == 1 and cores else cores
+
+
+def place(pid: int, niceness: int, cores: Collection[int]) -> None:
+    """Give an emulator that was just started its niceness, and the cores that it may use."""
+    # Never below our own: that is for the superuser only.
+    os.setpriority(os.PRIO_PROCESS, pid, max(niceness, os.getpriority(os.PRIO_PROCESS, 0)))
+    if cores:  # also to undo what it inherited: the server may sit on one core just now
+        os.sched_setaffinity(pid, cores)
 
 
 def reachable(server: str) -> str:

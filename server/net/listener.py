@@ -191,6 +191,16 @@ class Connection(asyncio.Protocol):
         if self._on_lost is not None:
             self._on_lost(self._reason)
 
+    @property
+    def core(self) -> int | None:
+        """The core that a client on this machine sent its last bytes from, if the kernel tells."""
+        sock = self._transport.get_extra_info("socket")
+        option = getattr(socket, "SO_INCOMING_CPU", None)
+        if sock is None or option is None or not self.host.startswith(("127.", "::1")):
+            return None
+        found: int = sock.getsockopt(socket.SOL_SOCKET, option)
+        return found
+
     # --- the desk's side --------------------------------------------------------------------
 
     @property
@@ -330,6 +340,11 @@ class Listener:
         self._servers.append(server)
         found: int = server.sockets[0].getsockname()[1]
         return found
+
+    @property
+    def lone(self) -> Connection | None:
+        """The connection that plays, where there is only one."""
+        return next(iter(self._greeted)) if len(self._greeted) == 1 else None
 
     def stop_accepting(self) -> None:
         """Take no new connections."""
