@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import signal
 import tempfile
 from asyncio.subprocess import Process
 from collections.abc import AsyncIterator, Collection
@@ -48,6 +49,14 @@ class Cabinet:
     def last_words(self) -> str:
         """The last line of its output."""
         return self.lines[-1] if self.lines else "no output"
+
+    def pause(self) -> None:
+        """Stop it where it is."""
+        self._process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Let it go on."""
+        self._process.send_signal(signal.SIGCONT)
 
     async def ended(self) -> None:
         """Wait until it has ended by itself and everything is read."""

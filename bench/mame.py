@@ -6,8 +6,9 @@ import argparse
 import asyncio
 import contextlib
 import os
+import statistics
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
 from bench import host, silent
@@ -23,6 +24,8 @@ OPTIONS = {"--rounds": 5, "--seconds": 5.0, "--niceness": NICENESS}
 _BOOT_FRAMES = 200  # until the game is switched on and can be played
 _PATIENCE_S = 60.0
 _WARMUP_S = 1.0
+_TURN_S = 0.5  # that one kind of MAME runs at a time
+_RESUME_S = 0.15  # until they run as before, after they were stopped
 _FIRST_STEPS = 8  # of training, which begins slowly
 _MOST_BOOT_S = 3.0
 _MOST_SILENCE_S = 6.0  # with the boot before, less than the ten after which the client gives up
@@ -30,52 +33,84 @@ _EVERY_FRAME = {"COINOP_FRAME_SKIP": "1", "COINOP_AGENT": host.AGENT}
 
 
 async def measure(options: argparse.Namespace) -> Round:
-    """Measure one round, each free run right before the lockstep run it is compared with."""
-    free_one = await _free(1, options)
-    lockstep_one, _ = await _lockstep(1, options)
-    free_two = await _free(2, options)
-    lockstep_two, trained = await _lockstep(2, options, train=True)
+    """Measure one round: one MAME, then two, then what waiting and our Lua cost."""
     return {
-        "socketless_fps_one": free_one,
-        "lockstep_fps_one": lockstep_one,
-        "mame_one": lockstep_one / free_one,
-        "socketless_fps_two": free_two,
-        "lockstep_fps_two": lockstep_two,
-        "mame_two": lockstep_two / free_two,
-        "trained_fps_two": trained["fps"],
-        "trained_steps_per_s": trained["steps_per_s"],
-        "trained_over_untrained": trained["fps"] / lockstep_two,
+        **await _compare(1, "one", options),
+        **await _compare(2, "two", options, train=True),
         "waiting_core_share": await _waiting(min(options.seconds, _MOST_SILENCE_S)),
         **await _lua_cost(),
     }
 
 
-async def _free(count: int, options: argparse.Namespace) -> float:
-    """Give the frames/s of all MAMEs together, with a script that only counts."""
+async def _compare(
+    count: int, name: str, options: argparse.Namespace, *, train: bool = False
+) -> Round:
+    """Let MAMEs run free and in lockstep by turns, and then in lockstep beside training.
+
+    Those that are not measured are stopped. The turns are short, because other work on the
+    machine comes and goes: what counts is the ratio of neighbours.
+    """
     script, niceness = SCRIPTS / "frames.lua", options.niceness
-    async with cabinets(count, script=script, environment={}, niceness=niceness) as games:
-        await _until(lambda: all(game.frames >= _BOOT_FRAMES for game in games), games)
-        await asyncio.sleep(_WARMUP_S)
-        (fps,) = await _rates(options.seconds, lambda: sum(game.frames for game in games))
+    async with (
+        cabinets(count, script=script, environment={}, niceness=niceness) as free,
+        _playing(count, niceness) as (app, agent, playing),
+    ):
+        await _until(lambda: all(game.frames >= _BOOT_FRAMES for game in free), free)
+        counters = {
+            "socketless": (free, lambda: sum(game.frames for game in free)),
+            "lockstep": (playing, lambda: agent.frames),
+        }
+        fps: dict[str, list[float]] = {kind: [] for kind in counters}
+        for game in [*free, *playing]:
+            game.pause()
+        for kind in _order(round(options.seconds / _TURN_S)):
+            games, counter = counters[kind]
+            fps[kind] += await _turn(games, counter)
+        means = {kind: statistics.fmean(found) for kind, found in fps.items()}
+        figures = {f"{kind}_fps_{name}": mean for kind, mean in means.items()}
+        figures[f"mame_{name}"] = means["lockstep"] / means["socketless"]
+        for game in playing:
+            game.resume()
+        if train:
+            figures |= await _trained(app, agent, playing, options.seconds, means["lockstep"])
+        for game in free:
+            game.resume()
+    return figures
+
+
+def _order(turns: int) -> Iterator[str]:
+    """Give who is measured when: a, b, b, a and so on, so that a drift cancels out."""
+    for turn in range(max(turns, 1)):
+        yield from ("socketless", "lockstep") if turn % 2 else ("lockstep", "socketless")
+
+
+async def _turn(games: list[Cabinet], counter: Callable[[], float]) -> list[float]:
+    """Give the frames/s of MAMEs that run for this while only."""
+    for game in games:
+        game.resume()
+    await asyncio.sleep(_RESUME_S)
+    fps = await _rates(_TURN_S, counter)
+    for game in games:
+        game.pause()
     return fps
 
 
-async def _lockstep(
-    count: int, options: argparse.Namespace, *, train: bool = False
-) -> tuple[float, Round]:
-    """Give the frames/s in lockstep without training, and the figures with it if asked for."""
-    async with _playing(count, options.niceness) as (app, agent, games):
-        (fps,) = await _rates(options.seconds, lambda: agent.frames)
-        if not train:
-            return fps, {}
-        host.set_training(app, True)
-        steps = agent.trainer.report.steps + _FIRST_STEPS
-        await _until(lambda: agent.trainer.report.steps >= steps, games)
-        await asyncio.sleep(_WARMUP_S)
-        trained_fps, steps_per_s = await _rates(
-            options.seconds, lambda: agent.frames, lambda: agent.trainer.report.steps
-        )
-    return fps, {"fps": trained_fps, "steps_per_s": steps_per_s}
+async def _trained(
+    app: App, agent: Agent, games: list[Cabinet], seconds: float, untrained_fps: float
+) -> Round:
+    """Give the figures of MAMEs that play beside training."""
+    host.set_training(app, True)
+    steps = agent.trainer.report.steps + _FIRST_STEPS
+    await _until(lambda: agent.trainer.report.steps >= steps, games)
+    await asyncio.sleep(_WARMUP_S)
+    fps, steps_per_s = await _rates(
+        seconds, lambda: agent.frames, lambda: agent.trainer.report.steps
+    )
+    return {
+        "trained_fps_two": fps,
+        "trained_steps_per_s": steps_per_s,
+        "trained_over_untrained": fps / untrained_fps,
+    }
 
 
 @contextlib.asynccontextmanager

@@ -23,7 +23,7 @@ import torch
 
 from config import Config, client_settings
 from server import album as album_module
-from server import descriptors, dials, nursery, versions
+from server import descriptors, dials, nursery, urgency, versions
 from server import fleet as fleet_module
 from server import gate as gate_module
 from server import governor as governor_module
@@ -293,6 +293,7 @@ class App:
 
     async def shutdown(self) -> None:
         """Stop accepting, say Bye, let the trainers finish, save, let go of the run."""
+        self._perch.leave()
         self.listener.stop_accepting()
         self._examiner.stop()
         async with self._saving:  # a save under way must not meet the last one
@@ -619,7 +620,11 @@ def serve(config: Config, *, token: str) -> int:
 
 
 def prepare_process(config: Config) -> None:
-    """Set what holds for the whole process: one torch thread, quick hand-over of Python's lock."""
+    """Set what holds for the whole process: one torch thread, quick hand-over of Python's lock.
+
+    The calling thread is the event loop's: of all that want a core it is the one in a hurry.
+    """
+    urgency.claim()
     torch.set_num_threads(1)
     sys.setswitchinterval(config.trainer.switch_interval_s)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import os
 import secrets
 import socket
 import ssl
@@ -88,6 +89,7 @@ class Connection(asyncio.Protocol):
         )
         self._hello: Hello | None = None  # of a client that is being challenged
         self._transport: asyncio.Transport = cast(asyncio.Transport, None)  # until it is made
+        self._plain_fd: int | None = None  # where bytes go out as they are
         self._on_frame: Callable[[Frame], None] | None = None
         self._on_lost: Callable[[str], None] | None = None
         self._on_preview: Callable[[Preview], None] | None = None
@@ -109,6 +111,8 @@ class Connection(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)
         self._transport.set_write_buffer_limits(high=_WRITE_LIMIT_BYTES)
         sock = transport.get_extra_info("socket")
+        if sock is not None and transport.get_extra_info("sslcontext") is None:
+            self._plain_fd = sock.fileno()
         if sock is not None and sock.family in (socket.AF_INET, socket.AF_INET6):
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             # Bounds what the kernel holds for a client that does not read its (tiny) replies.
@@ -233,9 +237,20 @@ class Connection(asyncio.Protocol):
         self.close((Reject if self._on_frame is None else Error)(reason))
 
     def write(self, data: bytes) -> None:
-        """Send bytes, unless the connection is on its way out."""
-        if not self._transport.is_closing():
-            self._transport.write(data)
+        """Send bytes, unless the connection is on its way out.
+
+        At once if nothing waits before them: the loop itself would write at the end of its turn.
+        """
+        transport = self._transport
+        if transport.is_closing():
+            return
+        if self._plain_fd is not None and not transport.get_write_buffer_size():
+            try:
+                data = data[os.write(self._plain_fd, data) :]
+            except OSError:  # no room, or nobody there: the transport knows what to do
+                pass
+        if data:
+            transport.write(data)
 
     def close(self, farewell: Reject | Bye | Error) -> None:
         """Say a last word and close."""

@@ -32,7 +32,7 @@ SPACES = Spaces(
 class Stage:
     """A batcher with real policy and replay, and sessions whose replies are kept."""
 
-    idle_players = 1  # connected clients that send nothing
+    idle_players = 3  # connected clients that send nothing
 
     def __init__(self, frame_stack: int = 1) -> None:
         shape = Shape((8,), frame_stack=frame_stack)
@@ -84,9 +84,9 @@ def frame(
     return Frame(sequence, flags, [reward, 0.25], observation, **rest)  # type: ignore[arg-type]
 
 
-@pytest.fixture(autouse=True, params=[1, 0], ids=["in company", "alone"])
+@pytest.fixture(autouse=True, params=[3, 0], ids=["in company", "alone"])
 def company(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
-    """Answer in batches at the end of a turn, and at once where nobody else plays."""
+    """Answer in batches at the end of a turn, and at once where few play."""
     monkeypatch.setattr(Stage, "idle_players", request.param)
     players: int = request.param
     return players
@@ -94,20 +94,29 @@ def company(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_one_turn_is_one_batch_one_append_and_one_reply_each(company: int) -> None:
     stage = Stage()
-    sessions = [stage.session(name) for name in "abc"]
-    for session in sessions[:2]:
+    sessions = [stage.session(name) for name in "abcd"]
+    for session in sessions[:3]:
         stage.batcher.add(session, frame(0, START))
     assert len(stage.scheduled) == 1
     assert stage.replay.head == 0
-    stage.batcher.add(sessions[2], frame(0, START))
+    stage.batcher.add(sessions[3], frame(0, START))
     # With everyone's frame there, nobody waits for the turn's end.
-    assert stage.replay.head == (0 if company else 3)
+    assert stage.replay.head == (0 if company else 4)
     stage.turn()
-    assert (stage.replay.head, stage.appended, stage.batcher.batches) == (3, [3], 1)
-    assert [len(stage.replies[name]) for name in "abc"] == [1, 1, 1]
+    assert (stage.replay.head, stage.appended, stage.batcher.batches) == (4, [4], 1)
+    assert [len(stage.replies[name]) for name in "abcd"] == [1, 1, 1, 1]
     assert stage.replies["b"][0].sequence == 0
-    assert stage.column("version") == [7, 7, 7]
+    assert stage.column("version") == [7, 7, 7, 7]
     assert stage.batcher.latency_s.percentiles(50) is not None
+
+
+def test_few_clients_are_answered_one_by_one() -> None:
+    stage = Stage()
+    stage.batcher.players = 0
+    for number, name in enumerate("abc", 1):
+        stage.batcher.add(stage.session(name), frame(0, START))
+        assert (stage.replay.head, stage.batcher.batches) == (number, number)
+    assert not stage.scheduled
 
 
 def test_interleaved_clients_are_linked_each_to_itself() -> None:
@@ -278,6 +287,7 @@ def test_settings_are_pushed_once() -> None:
 
 def test_a_client_that_left_before_the_answer_hurts_nobody() -> None:
     stage = Stage()
+    stage.batcher.players = 2  # more than a few, with those below
     a, b = stage.session("a"), stage.session("b")
     stage.batcher.add(a, frame(0))
     a.detach(0.0)
