@@ -75,7 +75,8 @@ local function no_address()
   error("the address is nil: is its name spelt right?", 3)
 end
 
---- What a game sees of MAME. Fields and spaces are looked up once: a look-up costs microseconds.
+--- What a game sees of MAME. Fields, spaces and their functions are looked up once: each look-up is
+-- a call into MAME.
 local function new_machine()
   local machine = {}
   local running = manager.machine
@@ -88,7 +89,8 @@ local function new_machine()
       if not owner then
         error("MAME has no device " .. device)
       end
-      found = owner.spaces["program"]
+      local memory = owner.spaces["program"]
+      found = { memory = memory, read = memory.read_u8, read_range = memory.read_range, write = memory.write_u8 }
       spaces[device] = found
     end
     return found
@@ -96,17 +98,20 @@ local function new_machine()
 
   --- Read one byte of a processor's memory.
   function machine.read(address, device)
-    return space(device or ":maincpu"):read_u8(address or no_address())
+    local from = space(device or ":maincpu")
+    return from.read(from.memory, address or no_address())
   end
 
   --- Read a range of bytes, both ends included, as a string.
   function machine.read_range(first, last, device)
-    return space(device or ":maincpu"):read_range(first or no_address(), last or no_address(), 8)
+    local from = space(device or ":maincpu")
+    return from.read_range(from.memory, first or no_address(), last or no_address(), 8)
   end
 
   --- Write one byte.
   function machine.write(address, value, device)
-    space(device or ":maincpu"):write_u8(address or no_address(), value)
+    local to = space(device or ":maincpu")
+    to.write(to.memory, address or no_address(), value)
   end
 
   --- Set an input: 1 or 0 for a button, 0 to 255 for a dial. It stays until it is changed.
@@ -169,8 +174,9 @@ end
 local function new_watch()
   for _, screen in pairs(manager.machine.screens) do
     local shown
+    local frame_number = screen.frame_number
     return function()
-      local number, before = screen:frame_number(), shown
+      local number, before = frame_number(screen), shown
       shown = number
       return number ~= before
     end

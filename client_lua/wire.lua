@@ -286,10 +286,29 @@ function M.proof(proof)
   return framed("\130" .. text("type") .. text("proof") .. text("proof") .. binary(proof))
 end
 
+--- Write the usual Frame, of one reward and nothing optional, with one call; nil for another.
+local usual_frame = pack
+    and function(frame, rewards, observation)
+      local sequence, size = frame.sequence, #observation
+      if sequence < 256 or sequence > 4294967295 or size > 255 or #rewards ~= 1 then
+        return nil
+      elseif sequence < 65536 then
+        return pack("<I4>BBI2BBBdBs1", 17 + size, 148, 205, sequence, frame.flags, 145, 203, rewards[1], 196,
+          observation)
+      end
+      return pack("<I4>BBI4BBBdBs1", 19 + size, 148, 206, sequence, frame.flags, 145, 203, rewards[1], 196,
+        observation)
+    end
+  or function() end
+
 --- Give the bytes of a Frame: sequence, flags, rewards, observation (a string), and optionally
 -- executed {source, discrete, continuous}, expert {discrete, continuous}, info {{name, value}...}.
 function M.frame(frame)
   local size = frame.info and 7 or frame.expert and 6 or frame.executed and 5 or 4
+  local usual = size == 4 and usual_frame(frame, frame.rewards, frame.observation)
+  if usual then
+    return usual
+  end
   local bytes = char(144 + size)
     .. integer(frame.sequence)
     .. integer(frame.flags)

@@ -1,8 +1,8 @@
 """Asks the kernel to let this thread in at once when it wakes, before those that compute.
 
-Linux shares a core out in slices of about a millisecond and a half: who wakes beside an emulator in
-the middle of its frame waits for the slice's end. A thread with a short slice does not (Linux 6.12 and
-newer); it gets no more of the core than before. Where this cannot be, all stays as it is.
+Linux shares a core out in slices of about a millisecond and a half: who wakes beside an emulator
+in the middle of its frame waits for the slice's end. A thread with a short slice does not (Linux
+6.12 and newer); it gets no more of the core than before. Where this cannot be, all stays as it is.
 """
 
 from __future__ import annotations
@@ -44,4 +44,4 @@ def claim() -> bool:
         nice=os.getpriority(os.PRIO_PROCESS, 0),
         runtime_ns=_SLICE_NS,
     )
-    return ctypes.CDLL(None).syscall(call, 0, ctypes.byref(wanted), 0) == 0
+    return bool(ctypes.CDLL(None).syscall(call, 0, ctypes.byref(wanted), 0) == 0)

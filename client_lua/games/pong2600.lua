@@ -11,7 +11,7 @@
 
 local RAM = 0x80
 local ENEMY_SCORE, OWN_SCORE = 13, 14
-local BALL_X, ENEMY_Y, OWN_Y, BALL_Y = 49, 50, 51, 54
+local BALL_X, BALL_Y = 49, 54 -- between them the enemy's y (50) and the own (51)
 local JUMP = 48 -- no ball moves this far in one decision: it is a new ball
 local WON = 21
 local RESET_FROM, RESET_UNTIL, READY = 30, 40, 120 -- frames after power-on
@@ -20,19 +20,20 @@ local PADDLE_PORT, PADDLE = ":joyport1:pad:POTY", "Paddle 2"
 -- The paddle's place is the knob's less KNOB_FROM, within the court.
 local KNOB_FROM, HIGHEST, LOWEST = 31, 38, 205
 local MOST_TURN = 24
-local MIDDLE = 7 -- of the paddle, below OWN_Y
+local MIDDLE = 7 -- of the paddle, below its y
 
 local function clip(value)
   return value < -1 and -1 or value > 1 and 1 or value
 end
 
-local function at(machine, offset)
-  return machine.read(RAM + offset)
+--- Read the enemy's and the own score.
+local function scores(machine)
+  return machine.read_range(RAM + ENEMY_SCORE, RAM + OWN_SCORE):byte(1, 2)
 end
 
 local function observe(machine, state)
-  local ball_x, enemy_y, own_y, ball_y =
-    at(machine, BALL_X), at(machine, ENEMY_Y), at(machine, OWN_Y), at(machine, BALL_Y)
+  -- One look at the four places and what lies between.
+  local ball_x, enemy_y, own_y, _, _, ball_y = machine.read_range(RAM + BALL_X, RAM + BALL_Y):byte(1, -1)
   local old = state.before or { ball_x = ball_x, enemy_y = enemy_y, own_y = own_y, ball_y = ball_y }
   state.before = { ball_x = ball_x, enemy_y = enemy_y, own_y = own_y, ball_y = ball_y }
   local own, enemy = clip((own_y - 121) / 84), clip((enemy_y - 121) / 84)
@@ -64,8 +65,8 @@ return {
   observation = { dtype = "float32", shape = { 10 }, read = observe },
   actions = {
     continuous = { { name = "turn", low = -MOST_TURN, high = MOST_TURN } },
-    apply = function(machine, action)
-      local goal = at(machine, OWN_Y) + math.floor(action.continuous[1] + 0.5)
+    apply = function(machine, action, state)
+      local goal = state.before.own_y + math.floor(action.continuous[1] + 0.5)
       machine.set(PADDLE_PORT, PADDLE, KNOB_FROM + math.max(HIGHEST, math.min(LOWEST, goal)))
     end,
     release = function(machine)
@@ -74,7 +75,7 @@ return {
   },
   rewards = { "score" },
   reward = function(machine, state)
-    local own, enemy = at(machine, OWN_SCORE), at(machine, ENEMY_SCORE)
+    local enemy, own = scores(machine)
     local earned = (own - (state.own or own)) - (enemy - (state.enemy or enemy))
     state.own, state.enemy = own, enemy
     return { earned }
@@ -85,15 +86,15 @@ return {
       return frame >= READY
     end,
     begin = function(machine, state)
-      state.own, state.enemy = at(machine, OWN_SCORE), at(machine, ENEMY_SCORE)
+      state.enemy, state.own = scores(machine)
     end,
-    over = function(machine)
-      if at(machine, OWN_SCORE) >= WON or at(machine, ENEMY_SCORE) >= WON then
+    over = function(_, state)
+      if state.own >= WON or state.enemy >= WON then
         return "terminal"
       end
     end,
   },
-  info = function(machine)
-    return { { "score", at(machine, OWN_SCORE) }, { "enemy", at(machine, ENEMY_SCORE) } }
+  info = function(_, state)
+    return { { "score", state.own }, { "enemy", state.enemy } }
   end,
 }

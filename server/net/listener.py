@@ -244,13 +244,15 @@ class Connection(asyncio.Protocol):
         transport = self._transport
         if transport.is_closing():
             return
-        if self._plain_fd is not None and not transport.get_write_buffer_size():
-            try:
-                data = data[os.write(self._plain_fd, data) :]
-            except OSError:  # no room, or nobody there: the transport knows what to do
-                pass
-        if data:
+        if self._plain_fd is None or transport.get_write_buffer_size():
             transport.write(data)
+            return
+        try:
+            sent = os.write(self._plain_fd, data)
+        except OSError:  # no room, or nobody there: the transport knows what to do
+            sent = 0
+        if sent < len(data):
+            transport.write(data[sent:])
 
     def close(self, farewell: Reject | Bye | Error) -> None:
         """Say a last word and close."""

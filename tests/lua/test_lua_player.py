@@ -90,6 +90,24 @@ def test_a_frame_skip_adds_up_the_rewards(lua: Lua) -> None:
     assert [(f[b"flags"], f[b"rewards"][0]) for f in stage.frames] == [(4, 0), (0, 4), (1, 2)]
 
 
+def test_an_info_is_sent_when_it_is_news(lua: Lua) -> None:
+    stage = Stage(lua)
+    told = {"level": 1}
+    stage.player[b"game"][b"info"] = lambda machine, state: lua.table(
+        [[name, value] for name, value in told.items()]
+    )
+    stage.player[b"game"][b"episode"][b"over"] = lambda machine, state: None
+    stage.run(6)
+    told["level"] = 2
+    stage.run(70)
+    infos = [frame.get(b"info") for frame in stage.frames]
+    assert infos[0] == [[b"level", 1]]  # at a start
+    assert infos[1] is None
+    changed = infos.index([[b"level", 2]])
+    assert infos[changed + 1 : changed + 60] == [None] * 59
+    assert infos[changed + 60] == [[b"level", 2]]  # now and then, for who has come since
+
+
 def test_a_picture_every_so_many_decisions(lua: Lua) -> None:
     stage, asked = Stage(lua), []
 
@@ -168,7 +186,9 @@ def test_pong_reads_its_ram(lua: Lua) -> None:
     memory = {0x80 + 49: 136, 0x80 + 50: 121, 0x80 + 51: 163, 0x80 + 54: 125}
     game = lua.load("games/pong2600.lua")
     machine = lua.runtime.table()
-    machine[b"read"] = lambda address: memory.get(address, 0)
+    machine[b"read_range"] = lambda first, last: bytes(
+        memory.get(address, 0) for address in range(int(first), int(last) + 1)
+    )
     state = lua.runtime.table()
     read = game[b"observation"][b"read"]
     first = lua.plain(read(machine, state))
@@ -183,4 +203,5 @@ def test_pong_reads_its_ram(lua: Lua) -> None:
     assert lua.plain(game[b"reward"](machine, state)) == [2 - 5]
     assert game[b"episode"][b"over"](machine, state) is None
     memory[0x80 + 13] = 21
+    game[b"reward"](machine, state)
     assert game[b"episode"][b"over"](machine, state) == b"terminal"

@@ -94,6 +94,16 @@ def test_frames_have_pythons_bytes(version: str, frame: Frame) -> None:
     assert lua_frame(version, frame) == wire.encode_frame(frame)
 
 
+@pytest.mark.parametrize("rewards", [[0.0], [-1.5, 2.0]])
+@pytest.mark.parametrize("size", [1, 255, 256])
+@pytest.mark.parametrize("sequence", [0, 127, 255, 256, 65_535, 65_536, 2**32 - 1, 2**32])
+def test_usual_frames_have_pythons_bytes_at_every_edge(
+    version: str, sequence: int, size: int, rewards: list[float]
+) -> None:
+    frame = Frame(sequence, 4, rewards, bytes(range(256))[:size])
+    assert lua_frame(version, frame) == wire.encode_frame(frame)
+
+
 def test_small_messages_have_the_documents_bytes(version: str) -> None:
     lua = WIRES[version]
     assert lua[b"signal"](b"ping") == examples()["ping"][1]

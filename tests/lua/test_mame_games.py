@@ -65,6 +65,11 @@ def earned(frames: list[Frame]) -> Any:
     return np.sum([frame.rewards for frame in frames], axis=0)
 
 
+def info(frames: list[Frame]) -> dict[str, Any]:
+    """Give what the client last said beside its frames: it says so only when it is news."""
+    return [frame.info for frame in frames if frame.info is not None][-1]
+
+
 # --- Breakout ---------------------------------------------------------------------------------
 
 
@@ -96,7 +101,7 @@ def test_breakout_by_following_the_ball(mame: Start) -> None:
     assert score > 15
     assert balls >= -2
     last = frames[-1]
-    assert last.info == {"score": score, "lives": 5 + balls}
+    assert info(frames) == {"score": score, "lives": 5 + balls}
     # Each point of the lowest rows is a brick less.
     gone = 18 * (1 - values(last)[10:])
     assert gone @ [1, 1, 4, 4, 7, 7] == pytest.approx(score)
@@ -146,7 +151,7 @@ def test_space_invaders_by_aiming_and_dodging(mame: Start) -> None:
     first = next((i for i, f in enumerate(frames[1:], 1) if f.flags & START), len(frames))
     score = earned(frames[:first])[0] * 10
     assert score > 150
-    assert frames[first - 1].info["score"] == score
+    assert info(frames[:first])["score"] == score
 
 
 # --- Pong, the arcade machine -----------------------------------------------------------------
@@ -173,7 +178,7 @@ def test_the_opponent_of_arcade_pong_can_be_beaten(mame: Start) -> None:
     frames = fly(mame, "pongarcade", 320, follow)
     points = np.array([frame.rewards[0] for frame in frames])
     assert np.count_nonzero(points == 1) > np.count_nonzero(points == -1)
-    assert frames[-1].info == {
+    assert info(frames) == {
         "score": np.count_nonzero(points == 1),
         "enemy": np.count_nonzero(points == -1),
     }
@@ -195,8 +200,8 @@ def test_arcade_pong_ends_at_eleven_and_begins_again(mame: Start) -> None:
             frames += pilot.play(1, park)
             assert len(frames) < 2500
         again = pilot.play(20, park)
-    assert frames[-1].info["enemy"] == 11
-    assert earned(frames)[0] == frames[-1].info["score"] - 11
+    assert info(frames)["enemy"] == 11
+    assert earned(frames)[0] == info(frames)["score"] - 11
     assert again[0].flags == START
     assert again[0].info == {"score": 0, "enemy": 0}
     # The state that was kept at the start: paddles back in their places, nothing won or lost.
