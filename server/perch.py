@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 from pathlib import Path
 
 _SURE = 3  # looks that must find a client on the same core before it is followed
@@ -52,7 +53,7 @@ class Perch:
 
     def _free_others(self) -> None:
         """Give threads that we started from here all cores back."""
-        own = os.getpid()  # the event loop's thread is the first of the process
+        own = threading.get_native_id()
         for thread in _THREADS.iterdir():
             try:
                 if int(thread.name) != own and len(os.sched_getaffinity(int(thread.name))) == 1:
