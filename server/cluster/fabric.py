@@ -114,7 +114,8 @@ class Fabric:
 
         A lasting one is started again by Ray itself, wherever there is a node.
         """
-        asked: Any = ray.remote(concurrency_groups={INTAKE: 1})(kind).options(
+        remote: Any = ray.remote  # its types do not know of groups
+        asked = remote(concurrency_groups={INTAKE: 1})(kind).options(
             name=name,
             namespace=self.space,
             lifetime="detached",
