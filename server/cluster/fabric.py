@@ -17,9 +17,12 @@ from server.cluster import ClusterError
 
 LOCAL, AUTO = "local", "auto"
 _STORE_BYTES = 512 << 20  # of shared memory, where we start Ray ourselves: shipments are small
+# We place by node: an actor must never wait for a core. For one that asks for nothing at all, Ray
+# forgets the node.
+_CORE_SHARE = 0.001
 _NAME_S = 10.0  # for an actor that was ended to give its name free
 _NAP_S = 0.05
-INTAKE = "intake"  # calls of this group are done one after another, in the order they came
+INTAKE = "intake"  # calls of this group are done one at a time
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +66,7 @@ class Fabric:
         options: dict[str, Any] = {"log_to_driver": False}
         if address == LOCAL:
             options |= {"object_store_memory": _STORE_BYTES, "include_dashboard": False}
+            options |= {"_node_ip_address": "127.0.0.1"}  # nobody else is to reach it
         try:
             ray.init(address, configure_logging=True, logging_level=logging.ERROR, **options)
         except (ConnectionError, ValueError, RuntimeError, TimeoutError) as error:
@@ -119,7 +123,7 @@ class Fabric:
             name=name,
             namespace=self.space,
             lifetime="detached",
-            num_cpus=0,  # we place by node: an actor must never wait for a share of a core
+            num_cpus=_CORE_SHARE,
             num_gpus=gpus,
             max_restarts=-1 if lasting else 0,
             max_concurrency=8,

@@ -162,6 +162,7 @@ class Gateway:
             node=self._post.node.id,
             address=self.address,
             pid=os.getpid(),
+            controls=self._controls,
             clients=clients,
             tallies={name: self._tally(agent, now) for name, agent in self.agents.items()},
             before=self._before,

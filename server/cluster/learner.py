@@ -18,7 +18,7 @@ from server.cluster.hand import as_arrays, as_tensors
 from server.controls import Controls
 from server.learn.intake import Intake, Shipment
 from server.learn.replay import Replay
-from server.train.actor import Plan, Progress
+from server.train.actor import Plan, Progress, Told
 from server.train.courier import Ack
 from server.train.thread import TrainingThread
 from server.train.trainer import State
@@ -47,6 +47,8 @@ class LearnerActor:
             on_death=_die,
         )
         self._started_beat_s = self._beat_s = plan.heartbeat_s
+        self._told: Told | None = None
+        self._following = threading.Lock()
         self._putting = threading.Lock()
         self._out: Any = None  # reference to the newest weights that were put out
         self._out_version = self._out_step = -1
@@ -105,18 +107,16 @@ class LearnerActor:
         """Make the target network equal to the one that trains."""
         self._thread.refresh_target().result()
 
-    def set_controls(self, controls: Controls) -> None:
-        """Put new live settings in force."""
-        self._beat_s = controls.heartbeat_s or self._started_beat_s
-        self._thread.set_controls(controls)
-
-    def set_clients(self, connected: bool) -> None:
-        """Know whether anybody plays."""
-        self._thread.set_clients(connected)
-
-    def set_pause(self, pause_s: float) -> None:
-        """Rest that long after each step."""
-        self._thread.set_pause(pause_s)
+    def follow(self, told: Told) -> None:
+        """Go by what was told, unless something newer came first."""
+        with self._following:
+            if self._told is not None and told.number <= self._told.number:
+                return
+            self._told = told
+            self._beat_s = told.controls.heartbeat_s or self._started_beat_s
+            self._thread.set_controls(told.controls)
+            self._thread.set_clients(told.clients)
+            self._thread.set_pause(told.pause_s)
 
     def flush(self) -> None:
         """Forget every frame so far."""

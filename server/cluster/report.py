@@ -69,6 +69,7 @@ class GatewayReport:
     node: str
     address: str
     pid: int
+    controls: Controls  # in force
     clients: tuple[ClientView, ...]
     tallies: dict[str, Tally]  # by agent
     before: dict[str, int]  # as it was last told

@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from server.controls import Controls
@@ -50,6 +50,16 @@ class Plan:
     min_replay: int
     max_replay_ratio: float
     heartbeat_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What a learner is to go by; numbered, as calls to an actor may overtake each other."""
+
+    number: int
+    controls: Controls
+    clients: bool = False  # whether anybody plays
+    pause_s: float = 0.0
 
 
 class Hand(Protocol):
@@ -102,8 +112,7 @@ class TrainingActor:
         self._first_state: State = self._learner.get_state()
         self._first_report = self._learner.report
         self._hand: Hand | None = None
-        self._told: dict[str, Any] = {"set_controls": controls, "set_clients": False}
-        self._told["set_pause"] = 0.0
+        self._told = Told(time.time_ns(), controls)  # later than any that came from elsewhere
         self._look: Future[Progress] | None = None
         self._progress: Progress | None = None
         self._again: list[Callable[[], None]] = []  # asked of one that fell
@@ -145,23 +154,23 @@ class TrainingActor:
         self._first_report = self._learner.report
         self._hand = self._find(self._plan) or self._hire(self._plan, self._first_state)
         self._learner = None
-        self._tell_all()
+        self._hand.ask("follow", self._told)
 
     def frames_arrived(self, head: int) -> None:
         """Do nothing: gateways ship frames, this process has none."""
 
     def set_controls(self, controls: Controls) -> None:
         """Put new live settings in force."""
-        self._tell("set_controls", controls)
+        self._tell(controls=controls)
 
     def set_clients(self, connected: bool) -> None:
         """Say whether anybody plays, at whichever gateway."""
-        if self._told["set_clients"] is not connected:
-            self._tell("set_clients", connected)
+        if self._told.clients is not connected:
+            self._tell(clients=connected)
 
     def set_pause(self, pause_s: float) -> None:
         """Let the learner rest that long after each step."""
-        self._tell("set_pause", pause_s)
+        self._tell(pause_s=pause_s)
 
     def weights(self) -> Future[Weights]:
         """Have the weights put out for all gateways, and give them."""
@@ -225,7 +234,7 @@ class TrainingActor:
         )
         self._progress = None
         self._hand = self._hire(self._plan, state)
-        self._tell_all()
+        self._hand.ask("follow", self._told)
 
     def _ask_again(self) -> None:
         """Ask the one that answers what the one before it could not."""
@@ -234,15 +243,10 @@ class TrainingActor:
         for ask in again:
             ask()
 
-    def _tell(self, what: str, value: Any) -> None:
-        self._told[what] = value
+    def _tell(self, **changes: Any) -> None:
+        self._told = replace(self._told, number=self._told.number + 1, **changes)
         if self._hand is not None:
-            self._hand.ask(what, value)
-
-    def _tell_all(self) -> None:
-        assert self._hand is not None
-        for what, value in self._told.items():
-            self._hand.ask(what, value)
+            self._hand.ask("follow", self._told)
 
     def _ask(self, method: str) -> Future[Any]:
         """Ask, and ask the next one if this one falls before it answers."""
@@ -254,13 +258,14 @@ class TrainingActor:
 
         def hear(answer: Future[Any]) -> None:
             problem = answer.exception()
-            if problem is None:
-                future.set_result(answer.result())
-            elif self._stopping or self._dead:
-                future.set_exception(LearnerError(_reason(problem)))
-            else:
+            if problem is not None and not self._stopping and not self._dead:
                 with self._gate:
                     self._again.append(ask)
+            elif future.set_running_or_notify_cancel():  # or whoever asked has given up
+                if problem is None:
+                    future.set_result(answer.result())
+                else:
+                    future.set_exception(LearnerError(_reason(problem)))
 
         ask()
         return future

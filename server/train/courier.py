@@ -181,7 +181,8 @@ class Courier:
             learner = self._reach()
             self._hear(learner.hear(self._stream))
             self._learner = learner
-        while (shipment := self._next()) is not None:
+        due = self._replay.head  # what comes meanwhile waits for its turn, or this would never end
+        while (shipment := self._next(due)) is not None:
             self._hear(self._learner.take(self._stream, shipment))
             self._shipments += 1
             self._frames += shipment.stop - shipment.first
@@ -193,13 +194,13 @@ class Courier:
             self._version, self._news = weights.version, False
             self._on_weights(weights)
 
-    def _next(self) -> Shipment | None:
-        """Pack the frames that are due, as many as one shipment holds."""
+    def _next(self, due: int) -> Shipment | None:
+        """Pack frames up to the one that is due, as many as one shipment holds."""
         while True:
             first = max(self._cursor, self._replay.oldest)
             self._lost += first - self._cursor
             self._cursor = first
-            stop = min(self._replay.head, first + self._most)
+            stop = min(due, first + self._most)
             if first >= stop:
                 return None
             shipment = intake.pack(self._replay, first, stop)
