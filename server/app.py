@@ -175,11 +175,11 @@ class App:
             events=self.events,
             examine=self._examiner.admit,
         )
-        self._conductor = None
+        self.conductor = None
         if fabric is not None:
             from server.cluster.conductor import Conductor
 
-            self._conductor = Conductor(
+            self.conductor = Conductor(
                 fabric,
                 config,
                 token,
@@ -234,8 +234,8 @@ class App:
         self._run = Run.open(Path(config.run.runs_dir), config.run.run, fresh=config.run.fresh)
         if self._run.kept_as is not None:
             self.events.add(f"starting over; the old run is kept as {_short(self._run.kept_as)}")
-        if self._conductor is not None:
-            self._conductor.open(self._run.path)
+        if self.conductor is not None:
+            self.conductor.open(self._run.path)
         described = versions.described(config)
         self._run.note_start(described)
         loop = asyncio.get_running_loop()
@@ -255,8 +255,8 @@ class App:
         for agent in self.agents.values():
             agent.start()
             self._curves.started(agent.place(), config.run.seed)
-        if self._conductor is not None:
-            await self._conductor.start()
+        if self.conductor is not None:
+            await self.conductor.start()
         await self._gate.open(self._run.path / gate_module.NAME)
         if config.console.metrics_port:
             address = await self._exporter.start(config.console.metrics_port)
@@ -282,8 +282,8 @@ class App:
             self._album = Album(self._run.path / album_module.DIRECTORY)
             self._every(_PICTURES_S, self._write_pictures)
         self._every(_FLEET_S, self._tend_fleet)
-        if self._conductor is not None:
-            self._every(_CLUSTER_S, self._conductor.tend)
+        if self.conductor is not None:
+            self._every(_CLUSTER_S, self.conductor.tend)
         else:
             self._vigil = Vigil(call_soon=loop.call_soon, frames=self._answered)
             self._every(_VIGIL_S, self._keep_vigil)
@@ -307,7 +307,7 @@ class App:
 
     async def _listen(self) -> str:
         """Open the front door; give the address for emulators of our own."""
-        if self._conductor is None:
+        if self.conductor is None:
             return await front.listen(self.listener, self._config, self._config.server.port)
         # Clients go to the gateways; evaluations are played here.
         await self.listener.start("127.0.0.1", 0)
@@ -324,8 +324,8 @@ class App:
         if self.probe is not None:
             await asyncio.to_thread(self.probe.stop)
         await self.listener.close("the server is shutting down")
-        if self._conductor is not None:
-            await self._conductor.close_gateways()
+        if self.conductor is not None:
+            await self.conductor.close_gateways()
         if self._tape is not None:
             self._tape.close()
         await asyncio.to_thread(self._fleet.stop)
@@ -336,8 +336,8 @@ class App:
                 del self.agents[name]
         if not await self.save():
             self._failures.append("the last save failed; the checkpoint before it is kept")
-        if self._conductor is not None:
-            self._conductor.close()
+        if self.conductor is not None:
+            self.conductor.close()
         await self._draw_curves()
         await asyncio.to_thread(self._curves.close)
         await self._gate.close()
@@ -388,8 +388,8 @@ class App:
         now = time.monotonic()
         clients = self.lobby.views(now)
         awaited = self._fleet.awaited({view.name for view in clients})
-        if self._conductor is not None:
-            clients, awaited = self._conductor.clients(), self._conductor.awaited
+        if self.conductor is not None:
+            clients, awaited = self.conductor.clients(), self.conductor.awaited
         return Snapshot(
             time_s=time.time(),
             run=self._config.run.run,
@@ -408,18 +408,18 @@ class App:
             changed_s=tuple(self.steering.changed_s),
             contention=self.probe.view() if self.probe else None,
             governed=self._governor.view() if self._governor else None,
-            cluster=self._conductor.view() if self._conductor else None,
+            cluster=self.conductor.view() if self.conductor else None,
         )
 
     def _address(self) -> str:
         """Give where clients connect: one address, or those of all gateways."""
-        return ",".join(self._conductor.addresses) if self._conductor else self.listener.address
+        return ",".join(self.conductor.addresses) if self.conductor else self.listener.address
 
     def _connect_hints(self) -> tuple[str, ...]:
         """Give commands that connect an emulator to this server."""
         host, port = self._config.server.host, self.listener.port
         options = "" if (host, port) == ("127.0.0.1", 9797) else f" --server {host}:{port}"
-        if self._conductor is not None:
+        if self.conductor is not None:
             options = f" --server {self._address()}"
         elif host in fleet_module.EVERYWHERE:
             options = f" --server THIS_MACHINE:{port}"
@@ -453,8 +453,8 @@ class App:
             self.lobby.set_client_settings({name: value})
         except ValueError as error:
             raise dials.DialError(str(error)) from error
-        if self._conductor is not None:
-            self._conductor.push({name: value})
+        if self.conductor is not None:
+            self.conductor.push({name: value})
 
     def _set_controls(self, controls: Controls) -> None:
         """Put live settings in force everywhere."""
@@ -519,8 +519,8 @@ class App:
 
     def _launch_for(self, agent: str) -> Launch | None:
         """Give how an emulator of ours that plays for this agent was started."""
-        if self._conductor is not None:
-            return self._conductor.launch_of(agent)
+        if self.conductor is not None:
+            return self.conductor.launch_of(agent)
         clients = {s.hello.client for s in self.lobby.sessions if s.hello.agent == agent}
         return self._fleet.launch_of(clients)
 
@@ -551,7 +551,7 @@ class App:
 
     def _find_agent(self, hello: Hello) -> Agent:
         """Give the agent that a client asks for, made if it is the first to ask."""
-        if self._conductor is not None:
+        if self.conductor is not None:
             raise Refused(f"games are played at the gateways: {self._address()}")
         agent = front.known_agent(self._config, self.agents, hello)
         return agent or self._new_agent(hello.agent, hello.game, hello.spaces)
@@ -586,8 +586,8 @@ class App:
         def on_fall(text: str) -> None:
             _from_thread(loop, self.events.add, text, "warning")
 
-        if self._conductor is not None:
-            home = self._conductor.home(
+        if self.conductor is not None:
+            home = self.conductor.home(
                 name,
                 directory,
                 controls=self.steering.controls,

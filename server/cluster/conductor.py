@@ -34,6 +34,7 @@ from server.learn.replay import Layout, Replay
 from server.spaces import Spaces
 from server.stats import ClientView, ClusterView, EventLog, GatewayView, NodeView, Rate
 from server.train.actor import Hand, Plan, TrainingActor
+from server.train.courier import Shipping
 from server.train.trainer import State
 
 _START_S = 120.0  # for a gateway to be there: torch is loaded on its node
@@ -206,6 +207,16 @@ class Conductor:
                 )
             )
         return ClusterView(tuple(nodes), gateways)
+
+    def shipping(self) -> list[Shipping]:
+        """Give how shipping goes, at each gateway and for each agent."""
+        reports = [g.report for g in self._gateways if g.report]
+        return [tally.shipping for report in reports for tally in report.tallies.values()]
+
+    async def version_in_play(self, agent: str) -> int:
+        """Ask every gateway which weights an agent plays with there; give the oldest."""
+        reports = [await self._ask(gateway, None) for gateway in self._gateways]
+        return min(report.tallies[agent].weights_version for report in reports)
 
     def home(
         self,

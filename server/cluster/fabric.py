@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import socket
 import time
 from collections.abc import Sequence
 from concurrent.futures import Future
@@ -22,6 +23,7 @@ _STORE_BYTES = 512 << 20  # of shared memory, where we start Ray ourselves: ship
 _CORE_SHARE = 0.001
 _NAME_S = 10.0  # for an actor that was ended to give its name free
 _NAP_S = 0.05
+_REACH_S = 5.0  # to reach a cluster's head
 INTAKE = "intake"  # calls of this group are done one at a time
 
 
@@ -64,6 +66,8 @@ class Fabric:
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
         os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
         options: dict[str, Any] = {"log_to_driver": False}
+        if ":" in address:
+            _check_reachable(address)  # or Ray would try for minutes
         if address == LOCAL:
             options |= {"object_store_memory": _STORE_BYTES, "include_dashboard": False}
             options |= {"_node_ip_address": "127.0.0.1"}  # nobody else is to reach it
@@ -154,6 +158,14 @@ def reason(problem: BaseException) -> str:
     """Give the last line of what went wrong: the rest is for whoever reads Ray's log."""
     lines = [line.strip() for line in str(problem).splitlines() if line.strip()]
     return lines[-1] if lines else type(problem).__name__
+
+
+def _check_reachable(address: str) -> None:
+    host, _, port = address.rpartition(":")
+    try:
+        socket.create_connection((host, int(port)), _REACH_S).close()
+    except (OSError, ValueError, OverflowError) as error:
+        raise ClusterError(_unreachable(address, error)) from error
 
 
 def _unreachable(address: str, error: BaseException) -> str:

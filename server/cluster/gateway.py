@@ -9,7 +9,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
+import fcntl
 import gc
+import itertools
 import os
 import secrets
 import threading
@@ -17,7 +19,7 @@ import time
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import IO, Any, TypeVar
 
 import numpy as np
 import ray
@@ -135,10 +137,11 @@ class Gateway:
         if orders is None or orders.life != self._life:
             return self._report(0, 0)  # whoever gave them does not know us yet
         self._before = dict(orders.before)
-        for name, (_, spaces) in orders.agents.items():
-            # Two gateways may meet the same new agent; the other was first.
-            if name in self.agents and self.agents[name].spaces != spaces:
-                self._drop(name)
+        for name, (game, spaces) in orders.agents.items():
+            if name not in self.agents:
+                self._take_up(name, game, spaces)  # its ring may hold frames to be shipped
+            elif self.agents[name].spaces != spaces:
+                self._drop(name)  # two gateways met the same new agent, and the other was first
         for name, frames in orders.frames.items():
             if name in self.agents:
                 self.agents[name].count_frames(frames)
@@ -255,6 +258,11 @@ class Gateway:
         agent.start()
         return agent
 
+    def _take_up(self, name: str, game: str, spaces: Spaces) -> None:
+        """Make an agent that others know of, if it can be made here; a client will hear why not."""
+        with contextlib.suppress(Refused):
+            self._make_agent(name, game, spaces)
+
     def _drop(self, name: str) -> None:
         """Give up an agent whose spaces are not those of the run's agent of that name."""
         self.events.add(f"agent {name} was made elsewhere with other spaces first", "warning")
@@ -314,7 +322,8 @@ class GatewayActor:
         factory = loop_factory() or asyncio.new_event_loop
         self._config = config
         self._loop = factory()
-        here = dataclasses.replace(post, node=_this_node(post.node))
+        self._lock, directory = _claimed(post.directory)
+        here = dataclasses.replace(post, node=_this_node(post.node), directory=directory)
         threading.Thread(target=self._loop.run_forever, name="gateway", daemon=True).start()
         self._gateway = self._call(_made(config, here, token, Fabric(space)))
         self._call(self._gateway.startup(agents))
@@ -350,6 +359,24 @@ def _this_node(meant: Node) -> Node:
     if here == meant.id:
         return meant
     return dataclasses.replace(meant, id=here, address=this_address())
+
+
+def _claimed(directory: Path) -> tuple[IO[str], Path]:
+    """Give a directory that nobody else writes to, and the lock that keeps it so.
+
+    A gateway whose node is cut off may live on for a while: its ring stays its own.
+    """
+    for number in itertools.count():
+        mine = directory.with_name(f"{directory.name}.{number}") if number else directory
+        mine.mkdir(parents=True, exist_ok=True)
+        lock = (mine / "lock").open("a", encoding="utf-8")
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            lock.close()
+        else:
+            return lock, mine
+    raise AssertionError("unreachable: there is always another number")
 
 
 def _stream(directory: Path, replay: Replay) -> str:

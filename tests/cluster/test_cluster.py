@@ -50,6 +50,7 @@ class Marked(threading.Thread):
         super().__init__(daemon=True)
         self.number, self._ports = number, ports
         self.answered: list[int] = []
+        self.by: list[int] = []  # the ports that answered them
         self.sessions = 0
         self._done = threading.Event()
         self.start()
@@ -74,6 +75,7 @@ class Marked(threading.Thread):
                         client.send(wire.encode(wire.Pong()))
                     if not isinstance(answer, wire.Action):
                         raise OSError("the gateway is gone")
+                    self.by.append(self._ports[0])
                     self.answered.append(count)
                     count, fresh = count + 1, False
             except OSError:
@@ -155,10 +157,21 @@ class Stage:
         for client in self.clients:
             client.finish()
 
-    def every_answered_frame_is_there_once(self, lost: int = 0) -> None:
+    def frames_of(self, port: int = 0) -> set[tuple[float, float]]:
+        """The frames that were answered so far, by one gateway or by all."""
+        return {
+            (float(client.number), float(count))
+            for client in self.clients
+            for count, by in zip(client.answered, client.by, strict=False)
+            if port in (0, by)
+        }
+
+    def every_answered_frame_is_there_once(
+        self, lost: frozenset[tuple[float, float]] = frozenset()
+    ) -> None:
         """Compare what clients were answered with what the learner's ring holds; nobody plays."""
-        wanted = {(float(c.number), float(n)) for c in self.clients for n in c.answered}
-        until(lambda: len(wanted - set(self.stored())) <= lost)
+        wanted = self.frames_of() - lost
+        until(lambda: wanted <= set(self.stored()))
         rows = self.stored()
         assert len(rows) == len(set(rows)), "a frame is there twice"
         head, _ = self.ask(LEARNER, "check_valid")
@@ -244,9 +257,10 @@ def test_killed_gateways_learners_and_drivers_lose_what_they_are_said_to_and_no_
     stages.append(stage)
     stage.join(4)
     stage.is_trained()
+    least = stage.steps()
     with Line(find(tmp_path, "default")) as line:
         line.obey(Command(Verb.SAVE), "test")
-    saved = stage.steps()
+    most = stage.steps()
     # A gateway is killed: its clients go to the other, it comes back with its ring.
     before = stage.gateway(0)
     os.kill(before.pid, signal.SIGKILL)
@@ -259,7 +273,7 @@ def test_killed_gateways_learners_and_drivers_lose_what_they_are_said_to_and_no_
     told = stage.server.wait_for(
         r"the learner of agent game fell.*started again from step ([\d,]+)"
     )
-    assert saved <= int(told[1].replace(",", "")) <= saved + 50
+    assert least <= int(told[1].replace(",", "")) <= most
     for client in stage.clients:
         client.plays_on()
     stage.is_trained()
@@ -295,18 +309,18 @@ def test_a_removed_node_takes_its_unshipped_frames_and_nothing_else(
     stage.is_trained()
     with Line(find(tmp_path, "default")) as line:
         line.obey(Command(Verb.SAVE), "test")
-    nodes.remove(node)  # with a gateway, its clients' connections, and the learner
+    nodes.remove(node)  # with a gateway, its ring, its clients' connections, and the learner
+    stage.server.wait_for("gateway-1 is back")
     stage.server.wait_for("the learner of agent game fell")
+    gone = frozenset(stage.frames_of(ports + 1))
     for client in stage.clients:
         client.plays_on()
     stage.is_trained()
-    stage.server.wait_for("gateway-1 is back")
     view = stage.status().cluster
     assert view is not None
     assert [n.gateways for n in view.nodes] == [2]
     stage.rest()
-    # On one machine the ring's file outlives its node: all frames are there again.
-    stage.every_answered_frame_is_there_once()
+    stage.every_answered_frame_is_there_once(lost=gone)
     assert stage.server.stop() == 0, stage.server.text
 
 
@@ -321,11 +335,13 @@ def test_without_ray_a_cluster_is_one_clear_line_and_nothing_else_needs_it(tmp_p
         "coinop: cluster = 'local' needs Ray (ray is not installed): "
         "pip install -r requirements-cluster.txt"
     )
+    server.kill()
     code = "import server.app, sys; sys.exit('ray' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0
 
 
 def test_a_cluster_that_is_not_there_is_named(tmp_path: Path) -> None:
-    server = Server(tmp_path, "--cluster", "127.0.0.1:1", RAY_raylet_start_wait_time_s="1")
+    server = Server(tmp_path, "--cluster", "127.0.0.1:1")
     assert server.wait() == 2
-    assert "no cluster of Ray at '127.0.0.1:1'" in server.text
+    server.kill()
+    assert "no cluster of Ray at '127.0.0.1:1' ([Errno 111] Connection refused)" in server.text
