@@ -67,11 +67,11 @@ class LearnerPost:
         ack: Ack = self._answer(hearing.remote(stream))
         return ack
 
-    def take(self, stream: str, shipment: Shipment) -> Ack:
+    def take(self, stream: str, life: str, shipment: Shipment) -> Ack:
         """Have frames taken: into shared memory here, from there to wherever the learner is."""
         there = ray.put(shipment)
         taking = self._handle.take.options(concurrency_group=INTAKE)
-        ack: Ack = self._answer(taking.remote(stream, there))
+        ack: Ack = self._answer(taking.remote(stream, life, there))
         return ack
 
     def weights(self) -> Weights:

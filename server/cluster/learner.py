@@ -65,10 +65,11 @@ class LearnerActor:
         """Say what is expected next of a stream, and which weights are out."""
         return Ack(self._life, self._intake.expected(stream), self._out_version)
 
-    def take(self, stream: str, shipment: Shipment) -> Ack:
-        """Take a shipment; the same one twice is taken once."""
-        self._intake.take(stream, shipment)
-        self._thread.frames_arrived(self._replay.head)
+    def take(self, stream: str, life: str, shipment: Shipment) -> Ack:
+        """Take a shipment that is meant for us; the same one twice is taken once."""
+        if life == self._life:  # or our ring is another, which lacks the frames before these
+            self._intake.take(stream, shipment)
+            self._thread.frames_arrived(self._replay.head)
         return self.hear(stream)
 
     def newest(self) -> list[Any]:

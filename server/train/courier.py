@@ -45,8 +45,8 @@ class Correspondent(Protocol):
     def hear(self, stream: str) -> Ack:
         """Ask how things are."""
 
-    def take(self, stream: str, shipment: Shipment) -> Ack:
-        """Have frames taken."""
+    def take(self, stream: str, life: str, shipment: Shipment) -> Ack:
+        """Have frames taken by the learner of that life, and by no other."""
 
     def weights(self) -> Weights:
         """Fetch the newest weights that were put out."""
@@ -86,7 +86,7 @@ class Courier:
         self._life = ""
         self._version = -1
         self._news = False  # whether there are newer weights than those in play
-        self._cursor = 0
+        self._cursor = replay.oldest
         self._heard_s = 0.0
         self._shipments = self._frames = self._size_bytes = self._lost = self._falls = 0
         self._seconds = 0.0
@@ -183,7 +183,7 @@ class Courier:
             self._learner = learner
         due = self._replay.head  # what comes meanwhile waits for its turn, or this would never end
         while (shipment := self._next(due)) is not None:
-            self._hear(self._learner.take(self._stream, shipment))
+            self._hear(self._learner.take(self._stream, self._life, shipment))
             self._shipments += 1
             self._frames += shipment.stop - shipment.first
             self._size_bytes += shipment.size_bytes
@@ -213,6 +213,6 @@ class Courier:
         if ack.expected is not None:
             self._cursor = ack.expected
         elif ack.life != self._life:  # its ring is new: it gets all that this one still holds
-            self._cursor = self._replay.oldest
-        self._news = ack.version != self._version or ack.life != self._life
+            self._cursor = min(self._cursor, self._replay.oldest)
+        self._news |= ack.version != self._version or ack.life != self._life
         self._life = ack.life
