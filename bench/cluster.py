@@ -36,6 +36,7 @@ async def measure(options: argparse.Namespace) -> Round:
         for gateways in _GATEWAYS:
             async with _cluster(fabric, gateways, training=False) as app:
                 ports = [int(address.rpartition(":")[2]) for address in _addresses(app)]
+                await _warm_up(app, ports)
                 figures |= await _play(f"ray_{gateways}", ports, options, app)
         async with _cluster(fabric, 1, training=True) as app:
             figures |= await _fresh_weights(app, options)
@@ -62,6 +63,16 @@ async def _play(
         f"paced_p99_ms_{name}": max(seen["p99_ms"] for seen in paced),
         **shipping,
     }
+
+
+async def _warm_up(app: App, ports: list[int]) -> None:
+    """Have a client at each gateway until its frames are shipped: then the learner is there."""
+    assert app.conductor is not None
+    deadline = time.monotonic() + _PATIENCE_S
+    while sum(one.frames > 0 for one in app.conductor.shipping()) < len(ports):
+        if time.monotonic() > deadline:
+            raise RuntimeError("no frame was shipped")
+        await asyncio.gather(*(crowd.play(port, clients=1, seconds=0.5, fps=50) for port in ports))
 
 
 def _shipped(app: App | None) -> tuple[float, float, float, float]:

@@ -21,7 +21,7 @@ from server.learn.network import Weights
 from server.learn.replay import Replay
 from server.train.trainer import State, TrainerState, done
 
-SHIP_S = 0.1  # between shipments: long enough for many frames, short beside a heartbeat
+SHIP_S = 0.5  # between shipments: each takes some milliseconds of Python from the games
 _IDLE_S = 1.0  # between questions while nobody plays: new weights are heard of with the answers
 _MOST_FRAMES = 8192
 _MOST_BYTES = 8 << 20  # of a shipment
