@@ -116,9 +116,9 @@ def test_every_frame_arrives_once_however_often_the_line_fails(stage: Stage) -> 
     until(stage.arrived)
     stage.check()
     assert stage.far.intake.repeated == 0  # it asks before it sends again
-    shipping = stage.courier.shipping
-    assert (shipping.backlog, shipping.lost) == (0, 0)
-    assert shipping.falls > 0
+    until(lambda: stage.courier.shipping.backlog == 0)  # the last answer may be lost, too
+    assert stage.courier.shipping.lost == 0
+    assert stage.courier.shipping.falls > 0
     assert stage.courier.state is TrainerState.ELSEWHERE
 
 
