@@ -102,7 +102,7 @@ $(VENV)/.installed: $(VENV)/.made requirements.txt
 	@$(BIN)/pip install --disable-pip-version-check $(PIP_ARGS) -r requirements.txt
 	@touch $@
 
-$(VENV)/.installed-dev: $(VENV)/.installed requirements-dev.txt requirements-bench.txt
+$(VENV)/.installed-dev: $(VENV)/.installed requirements-dev.txt requirements-bench.txt requirements-cluster.txt
 	@echo "installing the tools of the tests"
 	@$(BIN)/pip install --disable-pip-version-check $(PIP_ARGS) -r requirements-dev.txt
 	@touch $@

@@ -431,7 +431,7 @@ class Emulators:
     launch: tuple[str, ...] = setting(
         (),
         "Emulators to start, as emulator:game=count: ale:pong=2, gym:CartPole-v1, mame:pong2600, "
-        "fceux:catch. "
+        "fceux:catch; mame:pong2600=8@each starts so many on each node of a cluster. "
         "May be repeated.",
     )
     show: bool = setting(False, "Show them in windows, at the speed of the real machine.")
@@ -470,6 +470,25 @@ class FleetEntry:
     throttle: bool | None = setting(None, "Hold them to the speed of the real machine.", kind=bool)
     niceness: int | None = setting(
         None, "How far they give way.", unit="nice", low=0, high=19, kind=int
+    )
+    each: bool = setting(False, "So many on each node of the cluster, instead of here.")
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """Many machines: gateways and learners as actors of Ray (docs/cluster.md)."""
+
+    cluster: str = setting(
+        "",
+        "Ray cluster to run on: local starts one on this machine, auto finds the one that runs on "
+        "it, HOST:PORT is any other; empty for none.",
+    )
+    gateways: int = setting(
+        1,
+        "Gateways that answer clients, spread over the nodes; number n listens on port + n.",
+        unit="gateways",
+        low=1,
+        high=1024,
     )
 
 
@@ -517,6 +536,7 @@ class Config:
     trainer: Trainer = field(default_factory=Trainer)
     evaluation: Evaluation = field(default_factory=Evaluation)
     emulators: Emulators = field(default_factory=Emulators)
+    cluster: Cluster = field(default_factory=Cluster)
     console: Console = field(default_factory=Console)
     fleet: tuple[FleetEntry, ...] = ()
 
@@ -531,6 +551,7 @@ SECTIONS: dict[str, type[Any]] = {
     "trainer": Trainer,
     "evaluation": Evaluation,
     "emulators": Emulators,
+    "cluster": Cluster,
     "console": Console,
 }
 
@@ -550,6 +571,7 @@ _SUFFIXES = {"k": 1_000, "M": 1_000_000, "G": 1_000_000_000}
 _CLIENT_SETTING = re.compile(r"(?P<name>[A-Za-z0-9][A-Za-z0-9._-]{0,63})=(?P<value>.{1,256})")
 _USUAL_CAPACITY = 1_000_000  # frames of a replay, unless somebody says otherwise
 _MOST_CLIENT_SETTINGS = 31  # a message holds 32, and preview_every is one
+_LAST_PORT = 65535
 _PREVIEW_BYTES = 1 << 16  # the longest message with a picture that our clients send
 
 
@@ -752,6 +774,7 @@ def _check_together(config: Config) -> None:
             f"tls_cert = {config.server.tls_cert!r} and tls_key = {config.server.tls_key!r} go "
             "together: give both or none"
         )
+    _check_cluster(config)
     capacity = config.replay.replay_capacity or _USUAL_CAPACITY
     if config.replay.min_replay > capacity // 2:
         raise ConfigError(
@@ -786,6 +809,34 @@ def _check_together(config: Config) -> None:
         raise ConfigError(
             f"preview_every = {config.console.preview_every} needs max_message_bytes of "
             f"{_PREVIEW_BYTES} or more, not {config.server.max_message_bytes}"
+        )
+
+
+def _check_cluster(config: Config) -> None:
+    """Refuse what a cluster does not have, and what only a cluster has."""
+    cluster, trainer = config.cluster, config.trainer
+    if not cluster.cluster:
+        if cluster.gateways > 1:
+            raise ConfigError(f"gateways = {cluster.gateways} needs a cluster: --cluster local")
+        return
+    alone: dict[str, tuple[Any, Any]] = {
+        "trainer": (trainer.trainer, "thread"),
+        "hold_fps": (trainer.hold_fps, 0.0),
+        "hold_p99_ms": (trainer.hold_p99_ms, 0.0),
+        "record": (config.server.record, ""),
+        "preview_every": (config.console.preview_every, 0),
+    }
+    for name, (value, usual) in alone.items():
+        if value != usual:
+            raise ConfigError(
+                f"{name} = {value} is for one machine; leave it out, or leave out "
+                f"cluster = {cluster.cluster}"
+            )
+    last = config.server.port + cluster.gateways - 1
+    if config.server.port and last > _LAST_PORT:
+        raise ConfigError(
+            f"gateways = {cluster.gateways} from port = {config.server.port} on would end at port "
+            f"{last}; the last one is {_LAST_PORT}"
         )
 
 

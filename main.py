@@ -68,7 +68,8 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         from server.net import listener
 
-        listener.check_free(settings.server.host, settings.server.port)
+        if not settings.cluster.cluster:  # there, gateways listen, and may do so already
+            listener.check_free(settings.server.host, settings.server.port)
         if sys.stdout.isatty():
             print("coinop: starting (loading torch takes a few seconds)", flush=True)
         from server.app import serve

@@ -17,6 +17,7 @@ def main() -> int:
     import uvloop
 
     from bench import (
+        cluster,
         figures,
         govern,
         heads,
@@ -46,6 +47,7 @@ def main() -> int:
         "govern": govern,
         "scale": scale,
         "telemetry": telemetry,
+        "cluster": cluster,
         "mame": mame,
         "hotpath": hotpath,
         "stalls": stalls,

@@ -18,8 +18,11 @@ AGENT = "bench"  # whom the load clients feed
 
 
 @contextlib.asynccontextmanager
-async def server(**settings: dict[str, Any]) -> AsyncIterator[App]:
-    """Run a server in a directory that is thrown away; settings are given by section."""
+async def server(fabric: Any = None, **settings: dict[str, Any]) -> AsyncIterator[App]:
+    """Run a server in a directory that is thrown away; settings are given by section.
+
+    With a fabric it runs on that cluster.
+    """
     with tempfile.TemporaryDirectory() as directory:
         values: dict[str, dict[str, Any]] = {
             "server": {"port": 0},
@@ -28,7 +31,7 @@ async def server(**settings: dict[str, Any]) -> AsyncIterator[App]:
         }
         built = config.from_values(values)
         prepare_process(built)
-        app = App(built)
+        app = App(built, fabric=fabric)
         await app.startup()
         try:
             yield app

@@ -2,7 +2,8 @@
 --
 -- Settings come from the environment:
 --   COINOP_GAME     name of a file in games/, or an absolute path
---   COINOP_SERVER   address of the server (127.0.0.1:9797); an IP, names are not looked up
+--   COINOP_SERVER   address of the server (127.0.0.1:9797); an IP, names are not looked up;
+--                   several by commas: to another one if it is gone
 --   COINOP_NAME     what the client calls itself      COINOP_AGENT  which agent plays
 --   COINOP_TOKEN    the server's secret               COINOP_SEED   of the machine's dice
 --   COINOP_ONCE     1: end with the server, instead of waiting for another one
@@ -68,13 +69,17 @@ local function number(name, default)
   return tonumber(text) or error("COINOP_" .. name .. " = '" .. text .. "' must be a number", 0)
 end
 
-local function server_address()
-  local server = M.setting("SERVER", "127.0.0.1:9797")
-  local host, port = server:match("^(.*):(%d+)$")
-  if not host then
-    error("COINOP_SERVER = '" .. server .. "' must be ADDRESS:PORT", 0)
+--- Give the servers' addresses, each {host, port}.
+local function server_addresses()
+  local servers, text = {}, M.setting("SERVER", "127.0.0.1:9797")
+  for server in (text .. ","):gmatch("([^,]*),") do
+    local host, port = server:match("^(.*):(%d+)$")
+    if not host then
+      error("COINOP_SERVER = '" .. text .. "' must be ADDRESS:PORT, or several by commas", 0)
+    end
+    servers[#servers + 1] = { host, tonumber(port) }
   end
-  return host, tonumber(port)
+  return servers
 end
 
 local function load_game()
@@ -139,13 +144,15 @@ local function new_link(adapter, game, hello, wire)
   if M.setting("REHEARSE") == "1" then
     return M.load("rehearsal").new({ game = game, random = dice(number("SEED", "1")), log = M.say })
   end
-  local host, port = server_address()
+  local servers = server_addresses()
+  local first = table.remove(servers, 1)
   return M.load("link").new({
     wire = wire,
     transport = adapter.transport(),
     clock = adapter.clock,
-    host = host,
-    port = port,
+    host = first[1],
+    port = first[2],
+    others = servers,
     hello = hello,
     proof = M.load("proof"),
     token = M.setting("TOKEN", ""),

@@ -14,6 +14,8 @@
 --   server links nothing across it.
 -- - A lost connection is tried again with back-off, offering the old session. If the session goes
 --   on, the open frame is sent again under its number; if not, the next frame starts an episode.
+-- - Where there are several servers, all are tried before there is a pause: first the one whose session
+--   may go on. Another one begins a new session.
 -- - With a token, both sides show that they know it and neither sends it. A server that does not
 --   is a refusal: it is not the one that was meant.
 -- - Nothing here waits for ever: each wait ends with the clock.
@@ -27,6 +29,7 @@ local SLICE_S = 0.25 -- the longest single wait for bytes
 
 --- Make a link.
 -- options: wire, proof, transport, clock, host, port, hello, and optionally
+--   others ({})      further servers, each {host, port}: tried in turn when the first is gone
 --   token ("")       the server's secret
 --   timeout_s (10)   how long a reply may take before the connection counts as lost
 --   wait (false)     without a server: wait for it, instead of letting the game go on
@@ -38,13 +41,16 @@ function M.new(options)
       error("a link needs '" .. name .. "'")
     end
   end
+  local servers = { { options.host, options.port } }
+  for _, server in ipairs(options.others or {}) do
+    servers[#servers + 1] = server
+  end
   return setmetatable({
+    servers = servers, -- the first is ours
     wire = options.wire,
     proof = options.proof,
     transport = options.transport,
     clock = options.clock,
-    host = options.host,
-    port = options.port,
     hello = options.hello,
     token = options.token or "",
     timeout_s = options.timeout_s or 10,
@@ -123,26 +129,55 @@ function M:ensure()
     end
     return false
   end
-  local good, problem = self:connect()
+  local good, problem = self:go_round()
   if good then
     self.retry_s, self.retry_at = FIRST_RETRY_S, nil
     return true
   end
-  self:drop()
   if self.once and not self.refused then
     self.refused, self.gone = problem, true
   end
   if not self.refused then
-    self.log("no server at " .. self.host .. ":" .. self.port .. " (" .. problem .. "), trying again in "
-      .. self.retry_s .. " s")
+    self.log("no server at " .. self:where() .. " (" .. problem .. "), trying again in " .. self.retry_s .. " s")
     self.retry_at = self.clock() + self.retry_s
     self.retry_s = math.min(self.retry_s * 2, LAST_RETRY_S)
   end
   return false
 end
 
+--- Try each server once, ours first; say whether one took us, or why the first that is away did not.
+function M:go_round()
+  local away, no
+  for _ = 1, #self.servers do
+    local good, problem = self:connect()
+    if good then
+      return true
+    end
+    self:drop()
+    if self.refused then
+      no, self.refused = self.refused, nil
+    else
+      away = away or problem
+    end
+    self:turn()
+  end
+  if not away then -- those that say no will say it again
+    self.refused = no
+  end
+  return false, away or no
+end
+
+--- Let the next server be ours.
+function M:turn()
+  table.insert(self.servers, table.remove(self.servers, 1))
+end
+
+function M:where()
+  return self.servers[1][1] .. ":" .. self.servers[1][2]
+end
+
 function M:connect()
-  local good, problem = self.transport.open(self.host, self.port)
+  local good, problem = self.transport.open(self.servers[1][1], self.servers[1][2])
   if not good then
     return nil, problem or "no connection"
   end
@@ -158,7 +193,7 @@ function M:connect()
   self.session = welcome.session
   self:apply(welcome.settings)
   self.connected = true
-  self.log((welcome.resumed and "back at " or "connected to ") .. self.host .. ":" .. self.port)
+  self.log((welcome.resumed and "back at " or "connected to ") .. self:where())
   return true
 end
 
@@ -256,7 +291,9 @@ function M:ask(frame)
   end
   self.log("lost the server: " .. tostring(problem))
   self:drop()
-  if self.once then
+  if self.once and #self.servers > 1 then
+    self:turn() -- one that went is not waited for
+  elseif self.once then
     self.refused, self.gone = tostring(problem), true
   end
   return nil

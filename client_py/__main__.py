@@ -76,11 +76,9 @@ def _play(options: argparse.Namespace) -> int:
     seed = secrets.randbits(30) if options.seed is None else options.seed
     context = tls.for_client(options.tls_ca) if options.tls or options.tls_ca else None
     game = _game(options, seed)
-    host, port = options.server
     player = Player(
         game,
-        host=host,
-        port=port,
+        servers=options.server,
         hello=Hello(
             client,
             VERSION,
@@ -168,9 +166,10 @@ def _parser() -> argparse.ArgumentParser:
     add(
         "--server",
         metavar="HOST:PORT",
-        type=_address,
+        type=_addresses,
         default="127.0.0.1:9797",
-        help="where the server listens (default: %(default)s)",
+        help="where the server listens; several by commas: to another if it is gone "
+        "(default: %(default)s)",
     )
     add("--agent", help="which agent plays (default: the game's name)")
     add(
@@ -224,6 +223,11 @@ def _parser() -> argparse.ArgumentParser:
     add("--once", action="store_true", help="give up at the first failure (exit code 1)")
     add("--quiet", action="store_true", help="print failures only")
     return parser
+
+
+def _addresses(text: str) -> list[tuple[str, int]]:
+    """Read the address of a server, or those of several by commas."""
+    return [_address(part) for part in text.split(",")]
 
 
 def _address(text: str) -> tuple[str, int]:

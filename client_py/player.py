@@ -6,7 +6,9 @@ from __future__ import annotations
 
 import ssl
 import time
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Protocol
 
@@ -117,8 +119,7 @@ class Player:
         self,
         game: Game,
         *,
-        host: str,
-        port: int,
+        servers: Sequence[tuple[str, int]],
         hello: Hello,
         token: str = "",
         tls: ssl.SSLContext | None = None,
@@ -134,7 +135,7 @@ class Player:
         self._expert: Callable[[], Choice | None] | None = getattr(game, "expert", None)
         self._picture: Callable[[], Preview | None] | None = getattr(game, "picture", None)
         self._preview_every = 0  # frames; 0: the server wants no pictures
-        self._host, self._port = host, port
+        self._servers = deque(servers)  # ours first, the others in turn if it is gone
         self._hello = hello
         self._token, self._tls = token, tls
         self._seed = seed
@@ -185,7 +186,7 @@ class Player:
 
     @property
     def _where(self) -> str:
-        return f"the server at {self._host}:{self._port}"
+        return "the server at {}:{}".format(*self._servers[0])
 
     def _play(self, number: int) -> Episode:
         """Play one episode; its last frame is sent and answered like every other."""
@@ -260,14 +261,21 @@ class Player:
     def _connect(self) -> None:
         """Reach the server for the first time."""
         try:
-            self._greet()
+            self._go_round()
         except (Unreachable, ServerClosed, LinkTimeout) as error:
             self._give_up_if_asked(f"cannot reach {self._where} ({error})")
             self._retry()
 
     def _reconnect(self, cause: LinkError) -> bool:
-        """Reach the server again; tell whether the old session goes on."""
-        self._give_up_if_asked(f"lost {self._where} ({cause})")
+        """Reach the server again, or another; tell whether the old session goes on."""
+        lost = f"lost {self._where} ({cause})"
+        if len(self._servers) > 1 and not self._stopping:
+            self._warn(f"{lost}; trying {len(self._servers)} servers")
+            if self._once:
+                self._servers.rotate(-1)  # one that went is not waited for
+            with suppress(Unreachable, ServerClosed, LinkTimeout):
+                return self._go_round()
+        self._give_up_if_asked(lost)
         return self._retry()
 
     def _retry(self) -> bool:
@@ -275,17 +283,29 @@ class Player:
         while True:
             self._rest()
             try:
-                return self._greet()
+                return self._go_round()
             except (Unreachable, ServerClosed, LinkTimeout):
                 pass  # announced once already; the pauses grow
+
+    def _go_round(self) -> bool:
+        """Try each server once, ours first; tell whether the old session goes on."""
+        failures: list[LinkError] = []
+        for _ in range(len(self._servers)):
+            try:
+                return self._greet()
+            except (Unreachable, ServerClosed, LinkTimeout, Rejected) as error:
+                failures.append(error)
+                self._servers.rotate(-1)
+        # One that is away may be back; those that say no will say it again.
+        away = [failure for failure in failures if not isinstance(failure, Rejected)]
+        raise (away or failures)[0]
 
     def _greet(self) -> bool:
         """Make one connection; tell whether it goes on with the old session."""
         if self._link is not None:
             self._link.drop()
         self._link = Link(
-            self._host,
-            self._port,
+            *self._servers[0],
             timeout_s=self._timeout_s,
             connect_timeout_s=CONNECT_TIMEOUT_S,
             tls=self._tls,

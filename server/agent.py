@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 from server import trend
 from server.batcher import Batcher
@@ -20,7 +21,7 @@ from server.learn.checkpoint import Checkpoint, CheckpointError
 from server.learn.learner import Report
 from server.learn.network import Shape, Weights
 from server.learn.policy import Mix, Policy
-from server.learn.replay import Replay
+from server.learn.replay import Layout, Replay
 from server.learn.schedule import Linear
 from server.session import Session
 from server.spaces import Spaces
@@ -45,6 +46,21 @@ class Schedules:
     expert_ratio: Linear
 
 
+class Memory(Protocol):
+    """The frames that a learner learns from, as far as people see them."""
+
+    @property
+    def layout(self) -> Layout:
+        """Its columns."""
+
+    @property
+    def size(self) -> int:
+        """Number of frames that can be learned from."""
+
+    def flush(self) -> None:
+        """Forget every frame so far."""
+
+
 class Agent:
     """Owns the parts of one agent on the event loop's side."""
 
@@ -64,12 +80,15 @@ class Agent:
         min_replay: int,
         schedule_call: Callable[[Callable[[], None]], object],
         tell: Callable[[str], None] = lambda text: None,
+        memory: Memory | None = None,
+        on_episode: Callable[[str, float, bool], None] = lambda client, total, guided: None,
     ) -> None:
         self.name = name
         self.game = game
         self.spaces = spaces
         self.trainer = trainer
         self.replay = replay
+        self.memory: Memory = memory or replay  # another one where the learner is elsewhere
         self.shape = shape
         self.directory = directory
         self._policy = policy
@@ -77,8 +96,9 @@ class Agent:
         self.controls = controls
         self._min_replay = min_replay
         self._tell = tell
+        self._hear_episode = on_episode
         self._mix_until = 0
-        self._frames_before = 0  # collected in a replay that this one does not hold
+        self._frames_before = 0  # collected in replays that are not this one
         self.batcher = Batcher(
             policy=policy,
             replay=replay,
@@ -118,6 +138,11 @@ class Agent:
     def weights(self) -> Weights | None:
         """The weights that play; None before the start."""
         return self._policy.weights
+
+    @property
+    def compared(self) -> tuple[int, int]:
+        """How often the network agreed with the expert, and how often they were compared."""
+        return self._policy.agreed, self._policy.compared
 
     def place(self) -> Place:
         """Say where the agent is on its learning curve."""
@@ -196,8 +221,26 @@ class Agent:
 
     async def refresh_policy(self) -> bool:
         """Copy the trained weights into play; False if they were not fit for it."""
-        weights = await asyncio.wrap_future(self.trainer.weights())
+        return self.play_with(await asyncio.wrap_future(self.trainer.weights()))
+
+    def play_with(self, weights: Weights) -> bool:
+        """Play with these weights from now on; False if they are not fit for it."""
         return self._policy.load(weights)
+
+    def count_frames(self, total: int) -> None:
+        """Know how many frames the agent has collected, wherever they are."""
+        self._frames_before = total - self.replay.head
+
+    def absorb(
+        self, *, frames: int, batches: int, agreed: int, compared: int, latencies_s: list[float]
+    ) -> None:
+        """Count what was played for this agent elsewhere as if it had been here."""
+        self.batcher.frames += frames
+        self.batcher.batches += batches
+        self._policy.agreed += agreed
+        self._policy.compared += compared
+        for latency_s in latencies_s:
+            self.batcher.latency_s.add(latency_s)
 
     async def refresh_target(self) -> None:
         """Make the target network equal to the one that trains, between two samples."""
@@ -335,8 +378,8 @@ class Agent:
             epsilon_natural=controls.epsilon is None and not forced and controls.exploring,
             expert_ratio=mix.expert_ratio,
             expert_natural=controls.expert_ratio is None and not forced,
-            replay_size=self.replay.size,
-            replay_capacity=self.replay.layout.capacity,
+            replay_size=self.memory.size,
+            replay_capacity=self.memory.layout.capacity,
             min_replay=self._min_replay,
             replay_ratio=rate["transitions"] / rate["frames"] if rate["frames"] else 0.0,
             batch_mean=self.batcher.frames / batches if batches else None,
@@ -379,9 +422,14 @@ class Agent:
         return {name: rate / total if total else 0.0 for name, rate in rates.items()}
 
     def _on_episode(self, session: Session, episode_return: float) -> None:
+        self.note_episode(session.hello.client, episode_return, guided=bool(session.guided))
+
+    def note_episode(self, client: str, episode_return: float, *, guided: bool) -> None:
+        """Count a finished episode, in which others than the agent may have played."""
+        self._hear_episode(client, episode_return, guided)
         if self.controls.verbose:
-            self._tell(f"{session.hello.client} ended an episode: return {episode_return:g}")
-        if session.guided:  # how well somebody else played says nothing of the agent
+            self._tell(f"{client} ended an episode: return {episode_return:g}")
+        if guided:  # how well somebody else played says nothing of the agent
             self._guided_episodes += 1
             self._guided_returns.append(episode_return)
             return

@@ -17,7 +17,9 @@ from pathlib import Path
 from server import emulators, perch
 from server.emulators import LaunchError, Seat
 
-_FORM = re.compile(r"(?P<emulator>[a-z0-9]+):(?P<game>[A-Za-z0-9._/-]+?)(=(?P<count>[0-9]+))?")
+_FORM = re.compile(
+    r"(?P<emulator>[a-z0-9]+):(?P<game>[A-Za-z0-9._/-]+?)(=(?P<count>[0-9]+))?(?P<each>@each)?"
+)
 _END_S = 3.0  # for emulators to end by themselves before they are killed
 _MOST = 1024
 _SEED_STRIDE = 1_000_003
@@ -43,6 +45,7 @@ class Launch:
     show: bool | None = None
     throttle: bool | None = None
     niceness: int | None = None
+    each: bool = False  # so many on each node of a cluster
 
     def settled(self, *, show: bool, throttle: bool | None, niceness: int) -> Launch:
         """Fill in what was left open; a window is for people, so it keeps their time."""
@@ -67,16 +70,17 @@ class Launch:
 
 
 def parse(text: str) -> Launch:
-    """Read 'emulator:game=count'."""
+    """Read 'emulator:game=count', or 'emulator:game=count@each'."""
     match = _FORM.fullmatch(text)
     if match is None:
         raise LaunchError(
-            f"cannot launch {text!r}: it must be emulator:game=count, such as ale:pong=2"
+            f"cannot launch {text!r}: it must be emulator:game=count, such as ale:pong=2, with "
+            "@each at its end for so many on each node of a cluster"
         )
     count = int(match["count"] or 1)
     if not 1 <= count <= _MOST:
         raise LaunchError(f"cannot launch {text!r}: the count must be 1 to {_MOST}")
-    return Launch(match["emulator"], match["game"], count)
+    return Launch(match["emulator"], match["game"], count, each=match["each"] is not None)
 
 
 class Emulator:
@@ -249,11 +253,11 @@ class Fleet:
     def seat(
         self, server: str, token: str, homes: Path, played: int = 0, *, tls_ca: str = ""
     ) -> None:
-        """Give each emulator its seat at a server, with a directory of its own.
+        """Give each emulator its seat at a server, or at several, with a directory of its own.
 
         The number of frames the run has played so far decides which episodes come next.
         """
-        server = reachable(server)
+        servers = [reachable(one) for one in server.split(",")]
         taken: Counter[str] = Counter()
         for launch in self._launches:
             stem = f"{self._prefix}{launch.emulator}-{launch.game}"
@@ -264,9 +268,11 @@ class Fleet:
                 # A client counts its seed up by one an episode: far apart, so that no two
                 # play the same ones, and shifted, so that a resumed run plays new ones.
                 seed = (self._seed * 1000 + len(self._emulators)) * _SEED_STRIDE + played
+                # Each begins with another of the servers, and knows all of them.
+                turn = len(self._emulators) % len(servers)
                 seat = Seat(
                     name,
-                    server,
+                    ",".join(servers[turn:] + servers[:turn]),
                     seed % 2**31,
                     homes / name,
                     token,

@@ -92,9 +92,9 @@ class Helm:
         return self._told("target network is new")
 
     async def _flush(self, who: str) -> str:
-        frames = sum(agent.replay.size for agent in self._agents.values())
+        frames = sum(agent.memory.size for agent in self._agents.values())
         for agent in self._agents.values():
-            agent.replay.flush()
+            agent.memory.flush()
         text = f"replay emptied: {frames:,} frames forgotten"
         self._steering.note("replay", frames, 0, who, text)
         return text

@@ -12,19 +12,20 @@ import numpy as np
 
 import config as config_module
 from config import Config
-from server.agent import Agent, Schedules
+from server.agent import Agent, Memory, Schedules
 from server.controls import Controls
 from server.dials import CLIENT, Value
 from server.learn import checkpoint as checkpoints
 from server.learn.checkpoint import Checkpoint, CheckpointError
 from server.learn.learner import Rules
-from server.learn.network import Shape, image_shape, make_inference
+from server.learn.network import Shape, Weights, image_shape, make_inference
 from server.learn.policy import Coding, Policy
 from server.learn.recipe import Recipe, Sampling
-from server.learn.replay import USUAL_CAPACITY, Layout, Replay
+from server.learn.replay import MIN_CAPACITY, USUAL_CAPACITY, Layout, Replay
 from server.learn.schedule import Linear
 from server.spaces import Spaces, from_plain
 from server.stats import EventLog
+from server.train.actor import TrainingActor
 from server.train.process import TrainingProcess
 from server.train.thread import TrainingThread
 from server.train.trainer import Trainer
@@ -81,50 +82,112 @@ def make_agent(
     schedule_call: Callable[[Callable[[], None]], object],
     on_death: Callable[[str, BaseException], None],
     on_fall: Callable[[str], None],
+    in_actor: Callable[[Recipe, Layout, Replay], TrainingActor] | None = None,
 ) -> tuple[Agent, float | None]:
-    """Give the agent, and when it was last saved (seconds since the epoch) if it ever was."""
-    shape = _shape(config, spaces)
-    replay = _open_replay(config, directory, spaces)
-    if replay.note:
-        events.add(replay.note, "warning")
-    if config.replay.replay_capacity is None and replay.layout.capacity < USUAL_CAPACITY:
-        events.add(_short_memory(name, spaces, replay.layout))
+    """Give the agent, and when it was last saved (seconds since the epoch) if it ever was.
+
+    Where its learner is ``in_actor``, the frames are there too, and none are kept here.
+    """
+    layout = _layout(config, spaces)
+    replay = Replay.in_memory(Layout.of(spaces, MIN_CAPACITY))
+    if in_actor is None:
+        replay = _open_replay(config, directory, layout, events)
+    if config.replay.replay_capacity is None and layout.capacity < USUAL_CAPACITY:
+        events.add(_short_memory(name, spaces, layout))
     checkpoint, note = checkpoints.load(directory)
     if note:
         events.add(note, "warning")
-    # The frames so far go into the seed: a resumed run must not repeat its own dice.
     frames = max(replay.head, checkpoint.plain["frames"] if checkpoint else 0)
-    seeds = np.random.SeedSequence([config.run.seed, zlib.crc32(name.encode()), frames])
-    play_seed, sample_seed, noise_seed = (int(seed) for seed in seeds.generate_state(3))
-    agent = Agent(
-        name=name,
-        game=game,
-        spaces=spaces,
-        shape=shape,
-        directory=directory,
-        replay=replay,
-        trainer=_trainer(
+    dice = _dice(config, name, frames)
+    cooked = recipe(config, spaces, dice[1])
+    memory: Memory = replay
+    trainer: Trainer
+    if in_actor is not None:
+        trainer = in_actor(cooked, layout, replay)
+        memory = trainer.ring
+    else:
+        trainer = _trainer(
             config,
             directory,
             replay,
-            recipe(config, spaces, sample_seed),
+            cooked,
             name=name,
             controls=controls,
             on_death=lambda error: on_death(name, error),
             on_fall=on_fall,
-        ),
-        policy=Policy(
-            make_inference(spaces, shape, config.network.device, noise_seed),
-            Coding(spaces.actions),
-            play_seed,
-        ),
-        schedules=_schedules(config),
+        )
+    parts = _parts(config, name, game, spaces, dice)
+    agent = Agent(
+        directory=directory,
+        replay=replay,
+        memory=memory,
+        trainer=trainer,
         controls=controls,
-        min_replay=config.replay.min_replay,
         schedule_call=schedule_call,
         tell=events.add,
+        **parts,
     )
-    return agent, _resume(agent, checkpoint, directory, spaces, shape, events)
+    return agent, _resume(agent, checkpoint, directory, spaces, parts["shape"], events)
+
+
+def make_player(
+    config: Config,
+    directory: Path,
+    name: str,
+    game: str,
+    spaces: Spaces,
+    *,
+    number: int,
+    controls: Controls,
+    events: EventLog,
+    schedule_call: Callable[[Callable[[], None]], object],
+    home: Callable[[Replay, Weights], Trainer],
+    on_episode: Callable[[str, float, bool], None],
+) -> Agent:
+    """Give an agent that only plays, at the gateway of that number: its learner is elsewhere.
+
+    Until that one sends weights it plays with those that any learner of these settings begins with.
+    """
+    layout = _layout(config, spaces)
+    share = max(MIN_CAPACITY, layout.capacity // config.cluster.gateways)
+    replay = _open_replay(config, directory, dataclasses.replace(layout, capacity=share), events)
+    dice = _dice(config, f"{name}@{number}", replay.head)
+    return Agent(
+        directory=directory,
+        replay=replay,
+        trainer=home(replay, recipe(config, spaces, dice[1]).make(replay).weights()),
+        controls=controls,
+        schedule_call=schedule_call,
+        on_episode=on_episode,
+        **_parts(config, name, game, spaces, dice),
+    )
+
+
+def _parts(
+    config: Config, name: str, game: str, spaces: Spaces, dice: tuple[int, int, int]
+) -> dict[str, Any]:
+    """Give what an agent is made of wherever its learner lives."""
+    shape = _shape(config, spaces)
+    inference = make_inference(spaces, shape, config.network.device, dice[2])
+    return {
+        "name": name,
+        "game": game,
+        "spaces": spaces,
+        "shape": shape,
+        "policy": Policy(inference, Coding(spaces.actions), dice[0]),
+        "schedules": _schedules(config),
+        "min_replay": config.replay.min_replay,
+    }
+
+
+def _dice(config: Config, name: str, frames: int) -> tuple[int, int, int]:
+    """Give the seeds of play, of sampling and of noise.
+
+    The frames so far go into them: a resumed run must not repeat its own dice.
+    """
+    seeds = np.random.SeedSequence([config.run.seed, zlib.crc32(name.encode()), frames])
+    play, sample, noise = (int(seed) for seed in seeds.generate_state(3))
+    return play, sample, noise
 
 
 def _resume(
@@ -141,7 +204,7 @@ def _resume(
         agent.restore(checkpoint)
         events.add(
             f"agent {agent.name} resumed: {agent.frames:,} frames, "
-            f"{agent.trainer.report.steps:,} steps, {agent.replay.size:,} frames in the replay"
+            f"{agent.trainer.report.steps:,} steps, {agent.memory.size:,} frames in the replay"
         )
         return _saved_at(directory)
     if agent.replay.head:
@@ -153,14 +216,21 @@ def _resume(
     return None
 
 
-def _open_replay(config: Config, directory: Path, spaces: Spaces) -> Replay:
+def _layout(config: Config, spaces: Spaces) -> Layout:
+    """Give the layout of the frames that a game's learner learns from."""
     settings = config.replay
-    layout = Layout.usual(spaces, 2 * settings.min_replay)
     if settings.replay_capacity is not None:
-        layout = Layout.of(spaces, settings.replay_capacity)
-    if settings.replay_storage == "memory":
+        return Layout.of(spaces, settings.replay_capacity)
+    return Layout.usual(spaces, 2 * settings.min_replay)
+
+
+def _open_replay(config: Config, directory: Path, layout: Layout, events: EventLog) -> Replay:
+    if config.replay.replay_storage == "memory":
         return Replay.in_memory(layout)
-    return Replay.in_file(directory / _REPLAY, layout)
+    replay = Replay.in_file(directory / _REPLAY, layout)
+    if replay.note:
+        events.add(replay.note, "warning")
+    return replay
 
 
 def _short_memory(name: str, spaces: Spaces, layout: Layout) -> str:

@@ -203,6 +203,47 @@ class DialView:
 
 
 @dataclass(frozen=True, slots=True)
+class GatewayView:
+    """One gateway of a cluster."""
+
+    number: int
+    node: str  # its machine's address
+    state: str  # "up", or what is wrong with it
+    address: str  # where its clients connect
+    clients: int
+    frames: int  # answered since it started
+    frames_per_s: float
+    latency_p50_ms: float | None
+    latency_p99_ms: float | None
+    weights_age_s: float | None  # of the oldest that it plays with
+    backlog: int  # frames that it has not shipped yet
+    shipped_bytes_per_s: float
+    shipped: int  # frames
+    lost: int  # frames that went before they were shipped
+
+
+@dataclass(frozen=True, slots=True)
+class NodeView:
+    """One machine of a cluster."""
+
+    address: str
+    cpus: float
+    gpus: float
+    gateways: int
+    clients: int
+    frames_per_s: float  # of its gateways together
+    learners: int
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterView:
+    """All machines and gateways."""
+
+    nodes: tuple[NodeView, ...]
+    gateways: tuple[GatewayView, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Snapshot:
     """Everything the dashboard shows, at one moment."""
 
@@ -225,6 +266,7 @@ class Snapshot:
     ] = ()  # when the newest changes of them were, as time_s; since start
     contention: Contention | None = None  # None where nothing is measured
     governed: Governed | None = None  # None where nothing is to be held
+    cluster: ClusterView | None = None  # None on one machine
 
 
 LATENCY_BUCKETS_S = (

@@ -37,7 +37,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--server",
         metavar="HOST:PORT",
         default=f"{config.Server().host}:{config.Server().port}",
-        help="where the server listens (default: %(default)s)",
+        help="where the server listens; several by commas: to another if it is gone "
+        "(default: %(default)s)",
     )
     add("--token-file", metavar="FILE", default="", help="file that holds the server's token")
     add(
@@ -106,6 +107,8 @@ def _file(text: str) -> str:
 
 
 def _fleet(options: argparse.Namespace) -> Fleet:
+    if each := [text for text in options.what if fleet_module.parse(text).each]:
+        raise LaunchError(f"{each[0]}: @each is for a server on a cluster; these are started here")
     launches = [
         fleet_module.parse(text)
         .settled(show=options.show, throttle=options.throttle, niceness=options.niceness)
@@ -124,7 +127,7 @@ def _fleet(options: argparse.Namespace) -> Fleet:
 
 def _say_if_away(server: str) -> None:
     """Warn of a server that cannot be reached; an address may be wrong."""
-    host, _, port = fleet_module.reachable(server).rpartition(":")
+    host, _, port = fleet_module.reachable(server.split(",")[0]).rpartition(":")
     try:
         socket.create_connection((host.strip("[]"), int(port)), _REACH_S).close()
     except OSError as error:

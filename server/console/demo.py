@@ -9,9 +9,12 @@ from server.controls import Controls
 from server.stats import (
     AgentView,
     ClientView,
+    ClusterView,
     Contention,
     Event,
+    GatewayView,
     Governed,
+    NodeView,
     ReturnWindow,
     Score,
     Snapshot,
@@ -45,7 +48,32 @@ def snapshot(elapsed_s: float = 5_025.0, *, clients: int = 4, agents: int = 1) -
         connect_hints=_HINTS,
         contention=Contention(0.1, 1.2, 4.6, 0.21, 0.03, 0.4),
         governed=Governed("8 ms p99", "holding", 0.85),
+        cluster=_cluster(elapsed_s),
     )
+
+
+def _cluster(elapsed_s: float) -> ClusterView:
+    gateways = tuple(
+        GatewayView(
+            number=number,
+            node=f"10.0.0.{5 + number}",
+            state="up",
+            address=f"10.0.0.{5 + number}:7777",
+            clients=2,
+            frames=int(490 * elapsed_s),
+            frames_per_s=490.0,
+            latency_p50_ms=0.8,
+            latency_p99_ms=2.4,
+            weights_age_s=elapsed_s % 10,
+            backlog=12,
+            shipped_bytes_per_s=78_000.0,
+            shipped=int(490 * elapsed_s) - 12,
+            lost=0,
+        )
+        for number in range(2)
+    )
+    nodes = tuple(NodeView(g.node, 16.0, 1.0, 1, 2, 490.0, int(g.number == 0)) for g in gateways)
+    return ClusterView(nodes, gateways)
 
 
 def _agent(name: str, elapsed_s: float, pace: float) -> AgentView:

@@ -39,7 +39,7 @@ def _switch(key: str, name: str, label: str, about: str) -> Hotkey:
     return Hotkey(key, Command(Verb.SWITCH, name), label, about)
 
 
-_SCROLLED = (View.CLIENTS, View.EVENTS, View.SETTINGS)
+_SCROLLED = (View.CLIENTS, View.EVENTS, View.SETTINGS, View.CLUSTER)
 
 # Where three keys lie side by side, the left one lowers, the middle one goes back to natural and
 # the right one raises. Where a letter and its capital are a pair, the capital raises.
@@ -51,6 +51,7 @@ HOTKEYS: tuple[Hotkey, ...] = (
     Hotkey("4", View.LATENCY, "view latency", "Show how fast frames are answered, and why."),
     Hotkey("5", View.EVENTS, "view events", "Show all that happened."),
     Hotkey("6", View.SETTINGS, "view settings", "Show and edit the live settings."),
+    Hotkey("7", View.CLUSTER, "view cluster", "Show the nodes and gateways of a cluster."),
     Hotkey("s", Command(Verb.SAVE), "save", "Save a checkpoint now."),
     _switch("t", "training", "training", "Pause training, or go on with it."),
     Hotkey("z", Command(Verb.UNDO), "undo", "Take the newest change of a live setting back."),

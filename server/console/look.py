@@ -17,6 +17,7 @@ class View(Enum):
     LATENCY = "latency"
     EVENTS = "events"
     SETTINGS = "settings"
+    CLUSTER = "cluster"
 
 
 class Glance(Enum):

@@ -28,6 +28,7 @@ _VIEWS: dict[View, Callable[[Snapshot, Look, int, int], list[Band]]] = {
     View.LATENCY: views.latency,
     View.EVENTS: views.events,
     View.SETTINGS: views.settings,
+    View.CLUSTER: views.cluster,
 }
 
 

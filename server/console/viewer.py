@@ -44,6 +44,8 @@ def rows(look: Look, snapshot: Snapshot) -> int:
         return len(snapshot.clients)
     if look.view is View.EVENTS:
         return sum(event.time_s >= look.cleared_s for event in snapshot.events)
+    if look.view is View.CLUSTER:
+        return len(snapshot.cluster.gateways) if snapshot.cluster else 0
     return len(snapshot.dials)
 
 

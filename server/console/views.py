@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from rich.segment import Segment
 
-from server.console import charts, grid, panels, roster, theme
+from server.console import charts, figures, grid, panels, roster, theme
 from server.console.figures import clean
 from server.console.grid import PADDING, Band, Cell, whole
 from server.console.line import Line
 from server.console.look import Look
 from server.console.overview import most_active, seen
 from server.console.table import Column, fitted
-from server.stats import DialView, Snapshot
+from server.stats import DialView, GatewayView, NodeView, Snapshot
 
 _FIGURES = 6  # rows of a panel
 _LEAST_CHARTS = 4  # rows for which charts are worth drawing
@@ -58,6 +58,38 @@ def settings(snapshot: Snapshot, look: Look, width: int, height: int) -> list[Ba
     return [
         whole(Cell("live settings", lines, note), width, room),
         whole(Cell(clean(dials[marked].name), _explained(dials[marked])), width, 2),
+    ]
+
+
+def cluster(snapshot: Snapshot, look: Look, width: int, height: int) -> list[Band]:
+    """List the nodes and, scrolled as the person likes, the gateways."""
+    seen = snapshot.cluster
+    if seen is None:
+        told: Line = [Segment("all of it runs on this machine (--cluster)", theme.QUIET)]
+        return [whole(Cell("no cluster", [told]), width, max(1, height - 1))]
+    above = min(len(seen.nodes), max(1, height // 3)) + 1
+    rows = max(1, height - above - 2)
+    room = width - 2 - PADDING
+    first = min(look.row, max(0, len(seen.gateways) - (rows - 1)))
+    shown = seen.gateways[first : first + max(0, rows - 1)]
+    nodes, gateways = fitted(_NODE_COLUMNS, room), fitted(_GATEWAY_COLUMNS, room)
+    node_lines = [nodes.header(), *(nodes.line(node) for node in seen.nodes[: above - 1])]
+    lines = [gateways.header(), *(gateways.line(gateway) for gateway in shown)]
+    return [
+        whole(
+            Cell(f"nodes {len(seen.nodes)}", node_lines, _span(0, above - 1, len(seen.nodes))),
+            width,
+            above,
+        ),
+        whole(
+            Cell(
+                f"gateways {len(seen.gateways)}",
+                lines,
+                _span(first, len(shown), len(seen.gateways)),
+            ),
+            width,
+            rows,
+        ),
     ]
 
 
@@ -127,4 +159,52 @@ _DIAL_COLUMNS: tuple[Column[DialView], ...] = (
     ),
     Column("natural", 9, lambda dial: clean(dial.natural), lambda _: theme.QUIET, from_width=64),
     Column("about", 30, lambda dial: clean(dial.about), right=False, grow=60, from_width=110),
+)
+
+_NODE_COLUMNS: tuple[Column[NodeView], ...] = (
+    Column("node", 15, lambda node: clean(node.address), grow=20, right=False),
+    Column("gateways", 8, lambda node: figures.count(node.gateways)),
+    Column("clients", 7, lambda node: figures.count(node.clients)),
+    Column("frames/s", 8, lambda node: figures.rate(node.frames_per_s), lambda _: theme.STRONG),
+    Column("learners", 8, lambda node: figures.count(node.learners), from_width=54),
+    Column("cores", 5, lambda node: f"{node.cpus:g}", from_width=62),
+    Column("GPUs", 4, lambda node: f"{node.gpus:g}", from_width=68),
+)
+
+_GATEWAY_COLUMNS: tuple[Column[GatewayView], ...] = (
+    Column("gateway", 7, lambda gateway: str(gateway.number)),
+    Column("clients", 7, lambda gateway: figures.count(gateway.clients)),
+    Column("frames/s", 8, lambda g: figures.rate(g.frames_per_s), lambda _: theme.STRONG),
+    Column("p99 ms", 6, lambda gateway: figures.milliseconds(gateway.latency_p99_ms)),
+    Column("weights", 7, lambda gateway: figures.age(gateway.weights_age_s)),
+    Column("backlog", 7, lambda gateway: figures.short(gateway.backlog), from_width=54),
+    Column(
+        "state",
+        4,
+        lambda gateway: clean(gateway.state),
+        lambda gateway: theme.GOOD if gateway.state == "up" else theme.BAD,
+        grow=24,
+        right=False,
+        from_width=60,
+    ),
+    Column("p50 ms", 6, lambda g: figures.milliseconds(g.latency_p50_ms), from_width=72),
+    Column("MB/s", 6, lambda g: f"{g.shipped_bytes_per_s / 1e6:.2f}", from_width=80),
+    Column("shipped", 7, lambda gateway: figures.short(gateway.shipped), from_width=88),
+    Column("lost", 6, lambda gateway: figures.short(gateway.lost), from_width=96),
+    Column(
+        " node",
+        15,
+        lambda gateway: " " + clean(gateway.node),
+        lambda _: theme.QUIET,
+        right=False,
+        from_width=112,
+    ),
+    Column(
+        " address",
+        22,
+        lambda gateway: " " + clean(gateway.address),
+        lambda _: theme.QUIET,
+        right=False,
+        from_width=136,
+    ),
 )

@@ -75,6 +75,23 @@ class Frames(NamedTuple):
         return Frames(**parts)
 
 
+class Columns(NamedTuple):
+    """Frames in a row as a ring holds them: what travels to another ring."""
+
+    observation: Array  # (frames, values)
+    choice: Array  # (frames, heads)
+    continuous: Array  # (frames, controls)
+    reward: Array  # (frames,)
+    flags: Array  # (frames,)
+    source: Array  # (frames,)
+    version: Array  # (frames,)
+    previous: Ints  # (frames,) index of the same client's frame before, -1 for none
+
+    def rows(self, start: int, stop: int) -> Columns:
+        """Give a part of them."""
+        return Columns(*(column[start:stop] for column in self))
+
+
 class Transitions(NamedTuple):
     """What a gradient step learns from; each row carries its own discount."""
 
@@ -335,6 +352,32 @@ class Replay:
         self._next[here] = -1
         self._prev[here] = prev[rows]
 
+    def extend(self, frames: Columns) -> int:
+        """Add frames of another ring, whose links lead to frames here; give the first index."""
+        first = self.head
+        for start in range(0, len(frames.previous), GUARD):
+            self._extend(frames.rows(start, start + GUARD))
+        return first
+
+    def _extend(self, frames: Columns) -> None:
+        capacity = self.layout.capacity
+        index, count = self.head, len(frames.previous)
+        slots = np.arange(index, index + count) % capacity
+        alive = frames.previous >= max(0, index + count - capacity)
+        prev = np.where(alive, frames.previous % capacity, -1)
+        self._observation[slots] = frames.observation
+        self._choice[slots] = frames.choice
+        self._continuous[slots] = frames.continuous
+        self._reward[slots] = frames.reward
+        self._flags[slots] = frames.flags
+        self._source[slots] = frames.source
+        self._version[slots] = frames.version
+        self._next[slots] = -1
+        self._prev[slots] = prev
+        # Published, and then written once more: the data above is whole.
+        self._head_item[0] = self._head_again_item[0] = index + count
+        self._next[prev[alive]] = slots[alive]
+
     def correct(
         self, index: int, choice: Sequence[int], continuous: Sequence[float], source: int
     ) -> int | None:
@@ -389,6 +432,29 @@ class Replay:
         frames[~follows] = observation[~follows, None]
         frames[:, -1] = observation
         return frames.reshape(len(observation), -1)
+
+    def cut(self, first: int, stop: int) -> Columns:
+        """Give frames in a row, as views where the ring does not end among them.
+
+        They are whole if ``oldest`` is not above the first once they have been copied.
+        """
+        capacity = self.layout.capacity
+        index = np.arange(first, stop)
+        at = first % capacity
+        rows: slice | Ints = slice(at, at + stop - first)
+        if at + stop - first > capacity:
+            rows = index % capacity
+        prev = self._prev[rows].astype(np.int64)
+        return Columns(
+            self._observation[rows],
+            self._choice[rows],
+            self._continuous[rows],
+            self._reward[rows],
+            self._flags[rows],
+            self._source[rows],
+            self._version[rows],
+            np.where(prev >= 0, index - (index - prev) % capacity, -1),
+        )
 
     def gather(self, index: Ints, *, n_step: int, gamma: float, depth: int = 1) -> Transitions:
         """Collect the transitions of up to n steps that start at these linked frames.

@@ -1,4 +1,4 @@
-"""What every home of a learner offers to the event loop: thread, workers or process."""
+"""What every home of a learner offers to the event loop: thread, workers, process or elsewhere."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ class TrainerState(Enum):
     ALONE = "waiting for clients"
     LIMITED = "limited by the replay ratio"
     YIELDING = "giving way to the games"
+    ELSEWHERE = "elsewhere"
     STOPPED = "stopped"
     DEAD = "dead"
 

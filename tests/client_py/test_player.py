@@ -61,12 +61,13 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(player_module, "_NAP_S", 0.005)
 
 
-def make(game: Any, port: int, voice: Voice, **options: Any) -> Player:
+def make(
+    game: Any, port: int, voice: Voice, *, others: tuple[int, ...] = (), **options: Any
+) -> Player:
     options = {"timeout_s": 5.0, "seed": 7, "episodes": 2, **options}
     return Player(
         game,
-        host="127.0.0.1",
-        port=port,
+        servers=[("127.0.0.1", number) for number in (port, *others)],
         hello=HELLO,
         say=voice.said.append,
         warn=voice.warned.append,
@@ -246,6 +247,42 @@ def test_a_session_that_is_not_resumed_cuts_the_episode() -> None:
     with Peer(dies, forgot) as peer:
         assert make(Toy(), peer.port, Voice(), episodes=1).run() == DONE
     assert [(f.flags, f.rewards) for f in seen[:-1]] == [(START, [0.0]), (TRUNCATED, [3.0])]
+
+
+@pytest.mark.parametrize("once", [False, True])
+def test_a_client_of_several_servers_goes_to_another_when_its_own_is_gone(once: bool) -> None:
+    seen: list[Any] = []
+    voice = Voice()
+
+    def dies(line: Line) -> None:
+        line.greet("old")
+        line.play(2)
+        first._listener.close()
+
+    def takes_over(line: Line) -> None:
+        line.greet("new")
+        seen.extend(line.play())
+
+    with Peer(dies) as first, Peer(takes_over) as second:
+        player = make(Toy(), first.port, voice, others=(second.port,), episodes=1, once=once)
+        assert player.run() == DONE
+    assert [(f.flags, f.rewards) for f in seen[:-1]] == [(START, [0.0]), (TRUNCATED, [3.0])]
+    assert "trying 2 servers" in voice.warned[0]
+
+
+def test_a_full_server_sends_a_client_to_the_next_and_only_all_of_them_refuse_it() -> None:
+    def full(line: Line) -> None:
+        line.receive()
+        line.send(wire.encode(wire.Reject("the server is full")))
+
+    def free(line: Line) -> None:
+        line.greet()
+        line.play()
+
+    with Peer(full) as first, Peer(free) as second:
+        assert make(Toy(), first.port, Voice(), others=(second.port,)).run() == DONE
+    with Peer(full) as first, Peer(full) as second:
+        assert make(Toy(), first.port, Voice(), others=(second.port,)).run() == REFUSED
 
 
 def test_a_lost_last_frame_is_not_repeated_to_a_server_that_forgot() -> None:

@@ -121,8 +121,8 @@ def test_the_footer_shows_whole_places_of_the_table(
         footer = as_lines(make_snapshot(), width, height, Look(view))[-1]
         shown = [" ".join(piece.split()) for piece in footer.split("  ") if piece.strip()]
         assert set(shown) <= known
-        assert shown[-1] == "? help" and "q quit" in shown and "1-6 view" in shown
-    assert "Enter edit" in shown  # in the settings, where it works
+        assert shown[-1] == "? help" and "q quit" in shown and "1-7 view" in shown
+        assert ("Enter edit" in shown) is (view is View.SETTINGS)  # where it works
 
 
 @pytest.mark.parametrize(("width", "height"), SIZES)
@@ -306,6 +306,7 @@ def test_every_view_says_what_it_is_about(make_snapshot: Make, width: int, heigh
         View.CLIENTS: ("clients 3", "ale-1", "ale-3", "score 12"),
         View.LEARNING: ("mean return", "12.8", "-20.0", "84 min ago", "now", "Q range"),
         View.LATENCY: ("p99 ms", "frames/s", "84 min ago", "weights version"),
+        View.CLUSTER: ("nodes 2", "gateways 2", "10.0.0.6", "backlog", "490"),
         View.EVENTS: ("events 7", "listening on", "saved runs"),
         View.SETTINGS: (
             "▶ epsilon",

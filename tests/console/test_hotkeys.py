@@ -32,7 +32,7 @@ def test_keys_are_unique_and_views_are_numbered() -> None:
     assert len(set(keys)) == len(keys)
     assert all(key.isprintable() for key in keys)
     numbered = [hotkey for hotkey in HOTKEYS if isinstance(hotkey.does, View)]
-    assert [hotkey.key for hotkey in numbered] == ["1", "2", "3", "4", "5", "6"]
+    assert [hotkey.key for hotkey in numbered] == ["1", "2", "3", "4", "5", "6", "7"]
 
 
 def test_what_cannot_be_taken_back_asks_first() -> None:
@@ -57,7 +57,7 @@ def test_lookup() -> None:
 def test_places_hold_every_key_once() -> None:
     assert [hotkey for place in places() for hotkey in place[2]] == list(HOTKEYS)
     shown = {kind: keys for keys, kind, _ in places()}
-    assert shown["epsilon"] == "u/i/o" and shown["view"] == "1-6"
+    assert shown["epsilon"] == "u/i/o" and shown["view"] == "1-7"
 
 
 def test_markdown_has_a_row_for_each_key() -> None:

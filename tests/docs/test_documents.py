@@ -18,9 +18,12 @@ from server.console.screen import render
 from server.stats import (
     AgentView,
     ClientView,
+    ClusterView,
     Contention,
     DialView,
+    GatewayView,
     Governed,
+    NodeView,
     ReturnWindow,
     Score,
     Snapshot,
@@ -59,7 +62,7 @@ def test_links_between_pages_lead_somewhere(page: Path) -> None:
 def test_every_figure_on_the_screen_is_defined() -> None:
     text = (ROOT / "docs" / "metrics.md").read_text()
     views = (Snapshot, AgentView, ReturnWindow, Score, ClientView, DialView, Contention, Governed)
-    for view in views:
+    for view in (*views, ClusterView, NodeView, GatewayView):
         for field in dataclasses.fields(view):
             assert f"`{field.name}`" in text, f"docs/metrics.md does not define {field.name}"
 

@@ -197,6 +197,37 @@ def test_a_lost_connection_offers_its_session(lua: Lua, resumed: bool) -> None:
     assert (frame.sequence, frame.flags) == (1, 0 if resumed else wire.START)
 
 
+@pytest.mark.parametrize("once", [False, True])
+def test_with_several_servers_another_takes_over_without_a_pause(lua: Lua, once: bool) -> None:
+    line, ports = Line(), []
+    line.answer = polite
+    opened, gone = line.open, set()
+
+    def elsewhere(host: bytes, port: int) -> Any:
+        ports.append(port)
+        return (None, b"refused") if port in gone else opened(host, port)
+
+    line.open = elsewhere  # type: ignore[method-assign]
+    others = [["127.0.0.1", 9798], ["127.0.0.1", 9799]]
+    link = make_link(lua, line, others=others, once=once)
+    exchange(lua, link)
+    gone |= {9797, 9798}
+    cut = iter([True])
+    line.answer = lambda message: (
+        [None] if isinstance(message, Frame) and next(cut, False) else polite(message)
+    )
+    began = line.now
+    assert exchange(lua, link)[b"discrete"] == [2]
+    assert ports == ([9797, 9798, 9799] if once else [9797, 9797, 9798, 9799])
+    assert line.now - began < 0.5
+    frame = line.heard[-1]
+    assert (frame.sequence, frame.flags) == (1, wire.START)  # nothing is linked across the gap
+    gone.add(9799)
+    line.answer = lambda message: [None]
+    assert exchange(lua, link) is None
+    assert (link[b"refused"] is not None) is once
+
+
 def test_a_preview_goes_before_its_frame_and_only_once(lua: Lua) -> None:
     line = Line()
     line.answer = polite

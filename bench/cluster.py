@@ -1,0 +1,164 @@
+"""What a cluster costs and gives: a gateway plain and on Ray, several of them, shipping, weights.
+
+All nodes are on this machine, so gateways share its cores with the load clients: what several of
+them reach here says how they share, not how they scale (docs/scaling.md).
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+from bench import crowd, host
+from bench.figures import Round
+from server.app import App
+from server.emulators import LaunchError
+
+ABOUT = "one gateway plain and on Ray, 1, 2 and 4 gateways on two nodes, shipping, fresh weights"
+OPTIONS = {"--rounds": 3, "--seconds": 5.0, "--clients": 16, "--values": 128, "--fps": 2000.0}
+_STORE_BYTES = 200 << 20
+_GATEWAYS = (1, 2, 4)
+_FRESH = 5  # times that weights are put out and waited for
+_LOOK_S = 0.002
+_PATIENCE_S = 60.0
+
+
+async def measure(options: argparse.Namespace) -> Round:
+    """Measure one round: plain, then each number of gateways on a cluster of two nodes."""
+    figures: Round = {}
+    async with host.server(trainer={"training": False}) as app:
+        figures |= await _play("plain", [app.listener.port], options)
+    with _nodes() as fabric:
+        for gateways in _GATEWAYS:
+            async with _cluster(fabric, gateways, training=False) as app:
+                ports = [int(address.rpartition(":")[2]) for address in _addresses(app)]
+                await _warm_up(app, ports)
+                figures |= await _play(f"ray_{gateways}", ports, options, app)
+        async with _cluster(fabric, 1, training=True) as app:
+            figures |= await _fresh_weights(app, options)
+    figures["fps_ray_over_plain"] = figures["fps_ray_1"] / figures["fps_plain"]
+    figures["p99_ray_over_plain"] = figures["paced_p99_ms_ray_1"] / figures["paced_p99_ms_plain"]
+    return figures
+
+
+async def _play(
+    name: str, ports: list[int], options: argparse.Namespace, app: App | None = None
+) -> Round:
+    """Play at full speed and at a given pace, the clients shared out among the gateways."""
+    share = max(1, options.clients // len(ports))
+    load = {"clients": share, "seconds": options.seconds, "values": options.values}
+    before = _shipped(app)
+    full = await asyncio.gather(*(crowd.play(port, **load) for port in ports))
+    shipping = _shipping(name, before, _shipped(app)) if app else {}
+    pace = options.fps / len(ports)
+    paced = await asyncio.gather(*(crowd.play(port, fps=pace, **load) for port in ports))
+    return {
+        f"fps_{name}": sum(seen["fps"] for seen in full),
+        f"p99_ms_{name}": max(seen["p99_ms"] for seen in full),
+        f"paced_fps_{name}": sum(seen["fps"] for seen in paced),
+        f"paced_p99_ms_{name}": max(seen["p99_ms"] for seen in paced),
+        **shipping,
+    }
+
+
+async def _warm_up(app: App, ports: list[int]) -> None:
+    """Have a client at each gateway until its frames are shipped: then the learner is there."""
+    assert app.conductor is not None
+    deadline = time.monotonic() + _PATIENCE_S
+    while sum(one.frames > 0 for one in app.conductor.shipping()) < len(ports):
+        if time.monotonic() > deadline:
+            raise RuntimeError("no frame was shipped")
+        await asyncio.gather(*(crowd.play(port, clients=1, seconds=0.5, fps=50) for port in ports))
+
+
+def _shipped(app: App | None) -> tuple[float, float, float, float]:
+    """Give the time, and the frames, bytes and CPU seconds that shipping took so far."""
+    if app is None:
+        return 0.0, 0.0, 0.0, 0.0
+    assert app.conductor is not None
+    shipping = app.conductor.shipping()
+    return (
+        time.monotonic(),
+        sum(one.frames for one in shipping),
+        sum(one.size_bytes for one in shipping),
+        sum(one.seconds for one in shipping),
+    )
+
+
+def _shipping(
+    name: str, before: tuple[float, float, float, float], after: tuple[float, float, float, float]
+) -> Round:
+    seconds, frames, size, cpu = (b - a for a, b in zip(before, after, strict=True))
+    return {
+        f"shipped_mb_per_s_{name}": size / seconds / 1e6,
+        f"shipping_cpu_share_{name}": cpu / seconds,
+        f"shipping_us_per_frame_{name}": 1e6 * cpu / max(1.0, frames),
+    }
+
+
+async def _fresh_weights(app: App, options: argparse.Namespace) -> Round:
+    """Take the time from asking for the newest weights to a gateway that plays with them."""
+    (address,) = _addresses(app)
+    port = int(address.rpartition(":")[2])
+    load = {"clients": options.clients, "seconds": options.seconds + 10, "values": options.values}
+    playing = asyncio.create_task(crowd.play(port, fps=options.fps, **load))
+    deadline = time.monotonic() + _PATIENCE_S
+    while host.AGENT not in app.agents or not app.agents[host.AGENT].trainer.report.steps:
+        if time.monotonic() > deadline:
+            raise RuntimeError("the learner did not begin to train")
+        await asyncio.sleep(_LOOK_S)
+    taken = []
+    assert app.conductor is not None
+    for _ in range(_FRESH):
+        agent, began = app.agents[host.AGENT], time.perf_counter()
+        await agent.refresh_policy()
+        put_out = agent.weights.version if agent.weights else 0
+        while await app.conductor.version_in_play(host.AGENT) < put_out:
+            await asyncio.sleep(_LOOK_S)
+        taken.append(1e3 * (time.perf_counter() - began))
+    await playing
+    return {"weights_in_use_ms": sorted(taken)[_FRESH // 2], "weights_in_use_most_ms": max(taken)}
+
+
+def _addresses(app: App) -> list[str]:
+    return app.snapshot().address.split(",")
+
+
+@contextlib.asynccontextmanager
+async def _cluster(fabric: Any, gateways: int, *, training: bool) -> AsyncIterator[App]:
+    settings: dict[str, dict[str, Any]] = {
+        "trainer": {"training": training},
+        "cluster": {"cluster": "auto", "gateways": gateways},
+        "policy": {"heartbeat_s": 3600.0},
+        "evaluation": {"eval_interval_s": 0.0},
+    }
+    async with host.server(fabric=fabric, **settings) as app:
+        yield app
+
+
+@contextlib.contextmanager
+def _nodes() -> Iterator[Any]:
+    """Run two nodes of Ray on this machine, and join them."""
+    try:
+        from ray.cluster_utils import Cluster
+
+        from server.cluster.fabric import Fabric
+    except ModuleNotFoundError as error:
+        raise LaunchError(f"{error.name} is not installed: requirements-cluster.txt") from error
+    node = {"num_cpus": 1, "object_store_memory": _STORE_BYTES}
+    head = {**node, "include_dashboard": False}
+    cluster: Any = Cluster(initialize_head=True, head_node_args=head)
+    try:
+        cluster.add_node(**node)
+        cluster.wait_for_nodes()
+        fabric = Fabric.join(cluster.address)
+        try:
+            yield fabric
+        finally:
+            fabric.leave()
+    finally:
+        cluster.shutdown()

@@ -1,0 +1,5 @@
+"""Many machines: the lanes of one server as actors of Ray. Only here is Ray imported."""
+
+
+class ClusterError(RuntimeError):
+    """A cluster that cannot be used; the message names it and the fix."""

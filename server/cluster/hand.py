@@ -1,0 +1,117 @@
+"""A learner's actor as others reach it: the server that steers it, the gateways that feed it."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any
+
+import numpy as np
+import ray
+import torch
+from ray.exceptions import GetTimeoutError, RayError
+
+from server.cluster.fabric import INTAKE, Actor, Fabric, reason
+from server.learn.intake import Shipment
+from server.learn.network import Weights
+from server.train.courier import Ack, LostError
+from server.train.trainer import State
+
+_PATIENCE_S = 10.0  # for a gateway's question; then the learner counts as lost
+
+
+def learner_name(agent: str, rank: int = 0) -> str:
+    """Give the name by which a learner's actor is found."""
+    return f"learner-{rank}-{agent}"
+
+
+class LearnerHand:
+    """The actor, for the server that steers it."""
+
+    def __init__(self, actor: Actor) -> None:
+        self._actor = actor
+
+    def ask(self, method: str, *arguments: Any) -> Future[Any]:
+        """Have a method called there; what comes back is as if the learner were here."""
+        answer = self._actor.ask(method, *arguments)
+        if method == "put_out":
+            return _then(answer, lambda out: own(ray.get(out[0])))
+        return _then(answer, as_tensors) if method == "get_state" else answer
+
+    def dismiss(self) -> None:
+        """End it, if it still lives."""
+        with contextlib.suppress(RayError):
+            self._actor.dismiss()
+
+
+class LearnerPost:
+    """The actor, for a gateway: every question waits for its answer."""
+
+    def __init__(self, actor: Actor) -> None:
+        self._handle = actor.handle
+
+    @classmethod
+    def reach(cls, fabric: Fabric, name: str) -> LearnerPost:
+        """Find the learner of that name."""
+        actor = fabric.find(name)
+        if actor is None:
+            raise LostError(f"there is no {name}")
+        return cls(actor)
+
+    def hear(self, stream: str) -> Ack:
+        """Ask how things are."""
+        hearing = self._handle.hear.options(concurrency_group=INTAKE)
+        ack: Ack = self._answer(hearing.remote(stream))
+        return ack
+
+    def take(self, stream: str, life: str, shipment: Shipment) -> Ack:
+        """Have frames taken: into shared memory here, from there to wherever the learner is."""
+        there = ray.put(shipment)
+        taking = self._handle.take.options(concurrency_group=INTAKE)
+        ack: Ack = self._answer(taking.remote(stream, life, there))
+        return ack
+
+    def weights(self) -> Weights:
+        """Fetch the newest weights that were put out."""
+        (out,) = self._answer(self._handle.newest.remote())
+        return own(self._answer(out))
+
+    def _answer(self, reference: Any) -> Any:
+        try:
+            return ray.get(reference, timeout=_PATIENCE_S)
+        except (RayError, GetTimeoutError) as error:
+            raise LostError(reason(error)) from error
+
+
+def own(weights: Weights) -> Weights:
+    """Give weights with memory and a clock of our own: what Ray gives is shared, and far away."""
+    return dataclasses.replace(weights, flat=np.array(weights.flat), time_s=time.monotonic())
+
+
+def as_arrays(state: State) -> State:
+    """Give a state whose tensors are arrays, which cross between processes as they are."""
+    tensors = {name: tensor.cpu().numpy() for name, tensor in state["tensors"].items()}
+    return {**state, "tensors": tensors}
+
+
+def as_tensors(state: State) -> State:
+    """Give a state whose arrays are tensors again."""
+    tensors = {name: torch.tensor(array) for name, array in state["tensors"].items()}
+    return {**state, "tensors": tensors}
+
+
+def _then(answer: Future[Any], change: Callable[[Any], Any]) -> Future[Any]:
+    """Give what becomes of an answer."""
+    changed: Future[Any] = Future()
+
+    def hear(known: Future[Any]) -> None:
+        try:
+            changed.set_result(change(known.result()))
+        except Exception as error:  # carried to whoever asked
+            changed.set_exception(error)
+
+    answer.add_done_callback(hear)
+    return changed

@@ -1,0 +1,218 @@
+"""The learner's home as a gateway sees it: somewhere else, where frames go and weights come from.
+
+One thread ships what the event loop has appended, one shipment at a time. While the learner is
+slow or away the gateway's own ring keeps the frames, and nobody waits for anything; only what the
+ring had to overwrite before it was shipped is lost, and counted.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import NamedTuple, Protocol
+
+from server.controls import Controls
+from server.learn import intake
+from server.learn.intake import Shipment
+from server.learn.learner import Report
+from server.learn.network import Weights
+from server.learn.replay import Replay
+from server.train.trainer import State, TrainerState, done
+
+SHIP_S = 0.5  # between shipments: each takes some milliseconds of Python from the games
+_IDLE_S = 1.0  # between questions while nobody plays: new weights are heard of with the answers
+_MOST_FRAMES = 8192
+_MOST_BYTES = 8 << 20  # of a shipment
+
+
+class LostError(RuntimeError):
+    """A learner that cannot be reached now; the message says why."""
+
+
+class Ack(NamedTuple):
+    """What a learner answers a gateway."""
+
+    life: str  # of the learner: another one has another ring
+    expected: int | None  # index of the gateway's frame to come next; None: nothing came so far
+    version: int  # of the newest weights that it has put out
+
+
+class Correspondent(Protocol):
+    """A learner that can be reached; each of these waits for its answer, or raises LostError."""
+
+    def hear(self, stream: str) -> Ack:
+        """Ask how things are."""
+
+    def take(self, stream: str, life: str, shipment: Shipment) -> Ack:
+        """Have frames taken by the learner of that life, and by no other."""
+
+    def weights(self) -> Weights:
+        """Fetch the newest weights that were put out."""
+
+
+class Shipping(NamedTuple):
+    """How shipping goes; the counters only grow."""
+
+    shipments: int
+    frames: int
+    size_bytes: int
+    seconds: float  # of the courier's own CPU time
+    backlog: int  # frames that wait
+    lost: int  # frames that went before they were shipped: overwritten, or flushed
+    falls: int  # times that the learner was lost
+
+
+class Courier:
+    """Ships an agent's frames to its learner, and fetches the weights to play with."""
+
+    def __init__(
+        self,
+        *,
+        name: str,
+        stream: str,
+        replay: Replay,
+        weights: Weights,
+        reach: Callable[[], Correspondent],
+        on_weights: Callable[[Weights], None],
+    ) -> None:
+        self._stream = stream
+        self._replay = replay
+        self._first_weights = weights
+        self._reach = reach
+        self._on_weights = on_weights
+        self._learner: Correspondent | None = None
+        self._life = ""
+        self._version = -1
+        self._news = False  # whether there are newer weights than those in play
+        self._cursor = replay.oldest
+        self._heard_s = 0.0
+        self._shipments = self._frames = self._size_bytes = self._lost = self._falls = 0
+        self._seconds = 0.0
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=f"courier-{name}", daemon=True)
+        row_bytes = replay.layout.size_bytes() // replay.layout.capacity + 1
+        self._most = max(1, min(_MOST_FRAMES, _MOST_BYTES // row_bytes))
+        self.problem = ""  # why the learner cannot be reached; "" while it can
+
+    # --- for the event loop -----------------------------------------------------------------
+
+    @property
+    def state(self) -> TrainerState:
+        """Where the learner is: elsewhere, or not found yet."""
+        return TrainerState.ELSEWHERE if self._life else TrainerState.STARTING
+
+    @property
+    def report(self) -> Report:
+        """Nothing: what the learner has done, it tells others."""
+        return Report()
+
+    @property
+    def shipping(self) -> Shipping:
+        """How shipping goes."""
+        return Shipping(
+            self._shipments,
+            self._frames,
+            self._size_bytes,
+            self._seconds,
+            max(0, self._replay.head - self._cursor),
+            self._lost,
+            self._falls,
+        )
+
+    def restore(self, state: State) -> None:
+        """Go on from nothing: a gateway keeps no learner's state."""
+        raise NotImplementedError("a gateway has no learner")
+
+    def start(self) -> None:
+        """Begin to ship."""
+        self._thread.start()
+
+    def frames_arrived(self, head: int) -> None:
+        """Let the frames wait for the next shipment."""
+
+    def set_controls(self, controls: Controls) -> None:
+        """Leave it to others to tell the learner."""
+
+    def set_clients(self, connected: bool) -> None:
+        """Leave it to others: they know of all gateways."""
+
+    def set_pause(self, pause_s: float) -> None:
+        """Leave it to others."""
+
+    def weights(self) -> Future[Weights]:
+        """Give what there is to play with before the learner has put out any."""
+        return done(self._first_weights)
+
+    def learner_state(self) -> Future[State]:
+        """Give nothing: a gateway keeps no learner's state."""
+        raise NotImplementedError("a gateway has no learner")
+
+    def refresh_target(self) -> Future[None]:
+        """Leave it to others."""
+        return done(None)
+
+    def stop(self, timeout_s: float) -> bool:
+        """End the thread after a last shipment; False if it did not end in time."""
+        self._stopping.set()
+        if self._thread.is_alive():
+            self._thread.join(timeout_s)
+        return not self._thread.is_alive()
+
+    # --- the thread -------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        last = False
+        while not last:
+            last = self._stopping.wait(SHIP_S)
+            try:
+                self._converse()
+                self.problem = ""
+            except LostError as error:
+                self._falls += self._learner is not None
+                self._learner = None
+                self.problem = str(error)
+            self._seconds = time.thread_time()
+
+    def _converse(self) -> None:
+        """Ship what is there, and hear what is new."""
+        if self._learner is None:
+            learner = self._reach()
+            self._hear(learner.hear(self._stream))
+            self._learner = learner
+        due = self._replay.head  # what comes meanwhile waits for its turn, or this would never end
+        while (shipment := self._next(due)) is not None:
+            self._hear(self._learner.take(self._stream, self._life, shipment))
+            self._shipments += 1
+            self._frames += shipment.stop - shipment.first
+            self._size_bytes += shipment.size_bytes
+        if time.monotonic() - self._heard_s >= _IDLE_S:
+            self._hear(self._learner.hear(self._stream))
+        if self._news:
+            weights = self._learner.weights()
+            self._version, self._news = weights.version, False
+            self._on_weights(weights)
+
+    def _next(self, due: int) -> Shipment | None:
+        """Pack frames up to the one that is due, as many as one shipment holds."""
+        while True:
+            first = max(self._cursor, self._replay.oldest)
+            self._lost += first - self._cursor
+            self._cursor = first
+            stop = min(due, first + self._most)
+            if first >= stop:
+                return None
+            shipment = intake.pack(self._replay, first, stop)
+            if shipment is not None:
+                return shipment
+
+    def _hear(self, ack: Ack) -> None:
+        """Follow what the learner says: where to go on, and whether it has new weights."""
+        self._heard_s = time.monotonic()
+        if ack.expected is not None:
+            self._cursor = ack.expected
+        elif ack.life != self._life:  # its ring is new: it gets all that this one still holds
+            self._cursor = min(self._cursor, self._replay.oldest)
+        self._news |= ack.version != self._version or ack.life != self._life
+        self._life = ack.life

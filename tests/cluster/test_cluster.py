@@ -1,0 +1,347 @@
+"""A whole server on two nodes: what is played, shipped, learned, steered, lost and found again."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from live import ROOT, Client, Server, until
+from ray.exceptions import RayError
+
+from server import document
+from server.cluster.fabric import Fabric
+from server.cluster.report import GatewayReport
+from server.controls import Command, Verb
+from server.net import wire
+from server.net.wire import START
+from server.stats import Snapshot
+from tests.cluster.conftest import Nodes
+from tools.control import Line, find
+
+pytestmark = pytest.mark.timeout(300)
+LEARNER = "learner-0-game"
+_QUICK = (
+    "--replay-capacity",
+    "60000",
+    "--heartbeat-s",
+    "1",
+    "--min-replay",
+    "200",
+    "--batch-size",
+    "32",
+    "--eval-interval-s",
+    "0",
+)
+
+
+class Marked(threading.Thread):
+    """A client that shows its number and a count with each frame, and knows which were answered."""
+
+    def __init__(self, number: int, ports: list[int]) -> None:
+        super().__init__(daemon=True)
+        self.number, self._ports = number, ports
+        self.answered: list[int] = []
+        self.by: list[int] = []  # the ports that answered them
+        self.sessions = 0
+        self._done = threading.Event()
+        self.start()
+
+    def run(self) -> None:
+        count = 0
+        while not self._done.is_set():
+            try:
+                client = Client(self._ports[0])
+                assert isinstance(client.hello(client=f"marked-{self.number}"), wire.Welcome)
+            except (OSError, AssertionError):
+                self._ports.append(self._ports.pop(0))
+                self._done.wait(0.1)
+                continue
+            self.sessions += 1
+            try:
+                fresh = True
+                while not self._done.wait(0.01):
+                    shown = np.array([self.number, count, 0, 0], np.float32).tobytes()
+                    client.frame(shown, flags=START if fresh else 0, reward=float(not fresh))
+                    while isinstance(answer := client.receive(), wire.Ping):
+                        client.send(wire.encode(wire.Pong()))
+                    if not isinstance(answer, wire.Action):
+                        raise OSError("the gateway is gone")
+                    self.by.append(self._ports[0])
+                    self.answered.append(count)
+                    count, fresh = count + 1, False
+            except OSError:
+                count += 1  # whether that one was stored, nobody knows
+            client.close()
+
+    def plays_on(self, frames: int = 30) -> None:
+        goal = len(self.answered) + frames
+        until(lambda: len(self.answered) >= goal)
+
+    def finish(self) -> None:
+        self._done.set()
+        self.join(30)
+        assert not self.is_alive()
+
+
+class Stage:
+    """A server on the cluster, its clients, and a look into its actors."""
+
+    def __init__(self, nodes: Nodes, runs: Path, port: int, gateways: int = 2) -> None:
+        self.runs, self.port, self.gateways = runs, port, gateways
+        self._options = ("--cluster", nodes.address, "--gateways", str(gateways), *_QUICK)
+        self.clients: list[Marked] = []
+        self.server = self.start()
+
+    def start(self) -> Server:
+        server = Server(self.runs, *self._options, "--port", str(self.port))
+        assert server.wait_for(r"listening on [\d.]+:(\d+)")[1] == str(self.port)
+        return server
+
+    def join(self, count: int) -> None:
+        ports = [self.port + number for number in range(self.gateways)]
+        for _ in range(count):
+            turn = len(self.clients) % self.gateways
+            self.clients.append(Marked(len(self.clients), ports[turn:] + ports[:turn]))
+
+    def ask(self, name: str, method: str, *arguments: Any) -> Any:
+        """Ask an actor, or the one that takes its place."""
+        fabric = Fabric("")
+        identity = document.read(self.runs / "default" / "cluster.json")[0]["identity"]
+        fabric.enter("default", identity, fresh=False)
+        deadline = time.monotonic() + 60
+        while True:
+            actor = fabric.find(name)
+            try:
+                assert actor is not None, name
+                return actor.ask(method, *arguments).result(30)
+            except (AssertionError, RayError):
+                assert time.monotonic() < deadline, name
+                time.sleep(0.1)
+
+    def gateway(self, number: int) -> GatewayReport:
+        report: GatewayReport = self.ask(f"gateway-{number}", "exchange", None)
+        return report
+
+    def stored(self) -> list[tuple[float, float]]:
+        """What the learner's ring holds of the clients: each frame's number and count."""
+        rows = self.ask(LEARNER, "column", "observation")[:, :2]
+        return list(map(tuple, rows.tolist()))
+
+    def steps(self) -> int:
+        return int(self.ask(LEARNER, "progress").report.steps)
+
+    def is_trained(self, steps: int = 20) -> int:
+        goal = self.steps() + steps
+        until(lambda: self.steps() >= goal)
+        return goal
+
+    def status(self) -> Snapshot:
+        with Line(find(self.runs, "default")) as line:
+            return line.status()
+
+    def states(self) -> list[str]:
+        cluster = self.status().cluster
+        return [gateway.state for gateway in cluster.gateways] if cluster else []
+
+    def rest(self) -> None:
+        """Have nobody play any more."""
+        for client in self.clients:
+            client.finish()
+
+    def frames_of(self, port: int = 0) -> set[tuple[float, float]]:
+        """The frames that were answered so far, by one gateway or by all."""
+        return {
+            (float(client.number), float(count))
+            for client in self.clients
+            for count, by in zip(client.answered, client.by, strict=False)
+            if port in (0, by)
+        }
+
+    def every_answered_frame_is_there_once(
+        self, lost: frozenset[tuple[float, float]] = frozenset()
+    ) -> None:
+        """Compare what clients were answered with what the learner's ring holds; nobody plays."""
+        wanted = self.frames_of() - lost
+        until(lambda: wanted <= set(self.stored()))
+        rows = self.stored()
+        assert len(rows) == len(set(rows)), "a frame is there twice"
+        head, _ = self.ask(LEARNER, "check_valid")
+        assert head == len(rows)
+
+
+@pytest.fixture
+def stages(nodes: Nodes, tmp_path: Path, ports: int) -> Iterator[list[Stage]]:
+    made: list[Stage] = []
+    yield made
+    for stage in made:
+        for client in stage.clients:
+            client.finish()
+        stage.server.stop()
+        stage.server.kill()
+
+
+def test_two_nodes_play_learn_and_are_steered_as_one(
+    nodes: Nodes, stages: list[Stage], tmp_path: Path, ports: int
+) -> None:
+    node = nodes.add(cpus=2)
+    stage = Stage(nodes, tmp_path, ports)
+    stages.append(stage)
+    stage.join(4)
+    stage.clients[-1].plays_on(100)
+    stage.is_trained()
+    # One console for all.
+    until(lambda: stage.states() == ["up", "up"])
+    view = stage.status()
+    assert view.cluster is not None
+    assert len(view.clients) == 4
+    assert sorted(n.gateways for n in view.cluster.nodes) == [1, 1]
+    (home,) = [n for n in view.cluster.nodes if n.learners]
+    assert home.cpus == 2  # the learner is where the most cores are
+    assert all(gateway.frames_per_s > 10 for gateway in view.cluster.gateways)
+    # Live settings reach every gateway within a heartbeat, and so do new weights.
+    with Line(find(tmp_path, "default")) as line:
+        line.obey(Command(Verb.SET, "epsilon", "0.25"), "test")
+        line.obey(Command(Verb.SET, "client.level", "3"), "test")
+    time.sleep(1.0)
+    for number in range(2):
+        assert stage.gateway(number).controls.epsilon == 0.25
+    versions = [stage.gateway(number).tallies["game"].weights_version for number in range(2)]
+    until(
+        lambda: all(
+            stage.gateway(number).tallies["game"].weights_version > versions[number]
+            for number in range(2)
+        )
+    )
+    # Whatever was answered is with the learner, once.
+    stage.rest()
+    stage.every_answered_frame_is_there_once()
+    played = sum(len(client.answered) for client in stage.clients)
+    until(lambda: stage.status().agents[0].frames == played)
+    until(lambda: stage.status().agents[0].replay_size == played)
+    with Line(find(tmp_path, "default")) as line:
+        assert "frames forgotten" in line.obey(Command(Verb.FLUSH), "test")
+    until(lambda: stage.ask(LEARNER, "progress").replay_size == 0)
+    # The end in good order; the checkpoint is good on one machine, and back.
+    steps = stage.steps()
+    assert stage.server.stop() == 0, stage.server.text
+    stage.server.kill()  # closes what it wrote to
+    alone = Server(tmp_path, *_QUICK)
+    try:
+        assert alone.wait_for(rf"resumed: {played:,} frames, {steps:,} steps")
+        client = Marked(9, [alone.port])
+        until(lambda: alone.steps > steps + 20)
+        client.finish()
+        assert alone.stop() == 0
+    finally:
+        alone.kill()
+    stage.server = stage.start()
+    found = stage.server.wait_for(r"resumed: ([\d,]+) frames, ([\d,]+) steps")
+    assert int(found[2].replace(",", "")) > steps + 20
+    assert stage.server.stop() == 0, stage.server.text
+    nodes.remove(node)
+
+
+def test_killed_gateways_learners_and_drivers_lose_what_they_are_said_to_and_no_more(
+    nodes: Nodes, stages: list[Stage], tmp_path: Path, ports: int
+) -> None:
+    stage = Stage(nodes, tmp_path, ports)
+    stages.append(stage)
+    stage.join(4)
+    stage.is_trained()
+    least = stage.steps()
+    with Line(find(tmp_path, "default")) as line:
+        line.obey(Command(Verb.SAVE), "test")
+    most = stage.steps()
+    # A gateway is killed: its clients go to the other, it comes back with its ring.
+    before = stage.gateway(0)
+    os.kill(before.pid, signal.SIGKILL)
+    stage.clients[0].plays_on()
+    assert stage.clients[0].sessions == 2
+    stage.server.wait_for("gateway-0 is back")
+    assert stage.gateway(0).life != before.life
+    # The learner is killed: from the newest checkpoint, with the frames that the rings still hold.
+    os.kill(stage.ask(LEARNER, "pid"), signal.SIGKILL)
+    told = stage.server.wait_for(
+        r"the learner of agent game fell.*started again from step ([\d,]+)"
+    )
+    assert least <= int(told[1].replace(",", "")) <= most
+    for client in stage.clients:
+        client.plays_on()
+    stage.is_trained()
+    # The server that steers is killed: games and learning go on without it.
+    stage.server.kill()
+    steps = stage.is_trained()
+    for client in stage.clients:
+        client.plays_on()
+    newer = [stage.gateway(number).tallies["game"].weights_version for number in range(2)]
+    until(lambda: stage.gateway(1).tallies["game"].weights_version > newer[1])
+    stage.server = stage.start()
+    stage.server.wait_for("gateway-1 was at work already")
+    stage.server.wait_for("the learner of agent game was at work already")
+    stage.is_trained()
+    assert stage.steps() > steps
+    stage.rest()
+    stage.every_answered_frame_is_there_once()
+    assert sum(client.sessions for client in stage.clients) <= 4 + 2
+    # Frames of a gateway that died are counted up to its last report.
+    played = sum(len(client.answered) for client in stage.clients)
+    until(lambda: stage.status().agents[0].frames > 0.9 * played)
+    assert stage.status().agents[0].frames <= played + 4
+    assert stage.server.stop() == 0, stage.server.text
+
+
+def test_a_removed_node_takes_its_unshipped_frames_and_nothing_else(
+    nodes: Nodes, stages: list[Stage], tmp_path: Path, ports: int
+) -> None:
+    node = nodes.add(cpus=2)
+    stage = Stage(nodes, tmp_path, ports)
+    stages.append(stage)
+    stage.join(4)
+    stage.is_trained()
+    with Line(find(tmp_path, "default")) as line:
+        line.obey(Command(Verb.SAVE), "test")
+    nodes.remove(node)  # with a gateway, its ring, its clients' connections, and the learner
+    stage.server.wait_for("gateway-1 is back")
+    stage.server.wait_for("the learner of agent game fell")
+    gone = frozenset(stage.frames_of(ports + 1))
+    for client in stage.clients:
+        client.plays_on()
+    stage.is_trained()
+    view = stage.status().cluster
+    assert view is not None
+    assert [n.gateways for n in view.nodes] == [2]
+    stage.rest()
+    stage.every_answered_frame_is_there_once(lost=gone)
+    assert stage.server.stop() == 0, stage.server.text
+
+
+def test_without_ray_a_cluster_is_one_clear_line_and_nothing_else_needs_it(tmp_path: Path) -> None:
+    script = (
+        "import sys; sys.modules['ray'] = None; sys.path.insert(0, '.'); import main; "
+        "sys.exit(main.main())"
+    )
+    server = Server(tmp_path, "--cluster", "local", script=script)
+    assert server.wait() == 2
+    assert server.text == (
+        "coinop: cluster = 'local' needs Ray (ray is not installed): "
+        "pip install -r requirements-cluster.txt"
+    )
+    server.kill()
+    code = "import server.app, sys; sys.exit('ray' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0
+
+
+def test_a_cluster_that_is_not_there_is_named(tmp_path: Path) -> None:
+    server = Server(tmp_path, "--cluster", "127.0.0.1:1")
+    assert server.wait() == 2
+    server.kill()
+    assert "no cluster of Ray at '127.0.0.1:1' ([Errno 111] Connection refused)" in server.text
