@@ -58,22 +58,23 @@ async def _come_back(runs: str, sampling: str, options: argparse.Namespace) -> R
     saved = int((await server.hear(r"resumed: .*?([\d,]+) steps"))[1].replace(",", ""))
     port = int((await server.hear(r"listening on [^:]+:(\d+)"))[1])
     listening_s = time.perf_counter() - began_s
-    await asyncio.to_thread(_play_one, port, options.values)
+    client = await asyncio.to_thread(_play_one, port, options.values)
     answered_s = time.perf_counter() - began_s
     while int((await server.hear(r"steps +([\d,]+)"))[1].replace(",", "")) <= saved:
         if time.perf_counter() - began_s > _PATIENCE_S:
             raise RuntimeError("the server does not train again")
     trained_s = time.perf_counter() - began_s
+    client.drop()  # not before: an agent without clients does not train
     await server.kill()
     return {"listening_s": listening_s, "answered_s": answered_s, "trained_s": trained_s}
 
 
-def _play_one(port: int, values: int) -> None:
-    """Join and have one frame answered."""
+def _play_one(port: int, values: int) -> Link:
+    """Join, have one frame answered, and stay."""
     link = Link("127.0.0.1", port, timeout_s=_PATIENCE_S, connect_timeout_s=_PATIENCE_S)
     link.greet(wire.Hello("first", "1", host.AGENT, host.AGENT, workload(values)))
     link.exchange(wire.Frame(0, wire.START, [0.0], bytes(values)))
-    link.drop()
+    return link
 
 
 class _Server:
