@@ -129,8 +129,8 @@ class Client:
     opened: ClassVar[list[Client]] = []
 
     def __init__(self, port: int) -> None:
-        Client.opened.append(self)
         self.socket = socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_S)
+        Client.opened.append(self)
         self._splitter = wire.Splitter(1 << 24)
         self._payloads: list[bytes] = []
         self.sequence = 0
