@@ -70,7 +70,6 @@ class Fabric:
             _check_reachable(address)  # or Ray would try for minutes
         if address == LOCAL:
             options |= {"object_store_memory": _STORE_BYTES, "include_dashboard": False}
-            options |= {"_node_ip_address": "127.0.0.1"}  # nobody else is to reach it
         try:
             ray.init(address, configure_logging=True, logging_level=logging.ERROR, **options)
         except (ConnectionError, ValueError, RuntimeError, TimeoutError) as error:
