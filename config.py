@@ -216,7 +216,7 @@ class Network:
     """The shape of the network."""
 
     hidden_sizes: tuple[int, ...] = setting(
-        (256, 256, 128), "Width of each hidden layer.", unit="units", low=1, high=16384
+        (128, 128), "Width of each hidden layer.", unit="units", low=1, high=16384
     )
     layer_norm: bool = setting(False, "Normalise each hidden layer: steadier, and slower to play.")
     noisy: bool = setting(

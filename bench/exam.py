@@ -100,7 +100,7 @@ def _ours(path: Path) -> Player:
         if first:  # as in the replay: the oldest frame stands in for those before it
             frames.extend([frame] * shape.frame_stack)
         frames.append(frame)
-        return inference.best(np.concatenate(frames))[0][0]
+        return inference.best(np.concatenate(frames).tobytes())[0][0]
 
     return play
 

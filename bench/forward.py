@@ -1,4 +1,4 @@
-"""Ways to pass observations through the network: the two that play, and two that lost to them."""
+"""Ways to pass observations through the network: the three that play, and two that lost to them."""
 
 from __future__ import annotations
 
@@ -14,9 +14,11 @@ from bench.stage import Stage
 from server.learn.network import (
     UINT8_SCALE,
     Inference,
+    NativeInference,
     NumpyInference,
     TorchInference,
     Weights,
+    make_inference,
 )
 
 Pass = Callable[[npt.NDArray[Any]], object]
@@ -26,10 +28,13 @@ def ways(stage: Stage) -> dict[str, Pass]:
     """Give each way by its name, with the same weights in all of them."""
     plain = NumpyInference(stage.spaces, stage.shape)
     module = TorchInference(stage.spaces, stage.shape, "cpu")
-    plain.load(stage.weights)
-    module.load(stage.weights)
+    compiled = make_inference(stage.spaces, stage.shape, "cpu")
+    for way in (plain, module, compiled):
+        way.load(stage.weights)
     layers = _layers(stage, stage.weights)
+    native = {"native": _as_played(compiled)} if isinstance(compiled, NativeInference) else {}
     return {
+        **native,
         "numpy": _as_played(plain),
         "turned": _turned(layers),
         "addmm": _addmm(layers),
@@ -41,7 +46,9 @@ def _as_played(inference: Inference) -> Pass:
     """Judge as the policy does: a lone observation goes a way of its own."""
 
     def judge(observation: npt.NDArray[Any]) -> object:
-        return inference.best(observation[0]) if len(observation) == 1 else inference(observation)
+        if len(observation) == 1:
+            return inference.best(observation.tobytes())
+        return inference(observation)
 
     return judge
 

@@ -45,6 +45,7 @@ from server.gate import Gate
 from server.governor import Governor
 from server.helm import Helm, HelmError
 from server.journal import Change, Journal
+from server.learn import native
 from server.learn.checkpoint import CheckpointError
 from server.learn.replay import ReplayError
 from server.lobby import Lobby, Refused
@@ -699,6 +700,7 @@ def prepare_process(config: Config) -> None:
     The calling thread is the event loop's: of all that want a core it is the one in a hurry.
     """
     urgency.claim()
+    native.library()  # compiled now, if ever: later somebody would wait for it
     torch.set_num_threads(1)
     sys.setswitchinterval(config.trainer.switch_interval_s)
 

@@ -21,6 +21,7 @@ from server.stats import Recent
 
 _LATENCIES = 8192  # replies over which percentiles are taken
 _FEW = 3  # clients: so few frames are answered sooner one by one than together
+_FEW_VALUES = 64  # of an observation: plain Python looks at so few sooner than numpy
 _MOST_REWARD = 3e38  # what a float32 holds
 _MOST_VALUE = 1e18  # of an observation: beyond it a forward pass overflows
 
@@ -49,6 +50,7 @@ class Batcher:
         self._on_appended = on_appended
         self._on_episode = on_episode
         self._dtype = np.dtype(replay.layout.observation)
+        self._few_floats = self._dtype == np.float32 and replay.layout.values <= _FEW_VALUES
         self.players = 0  # connected clients
         self._turn = 0
         self._waiting: list[tuple[Session, Frame, float]] = []  # and when each arrived
@@ -138,15 +140,15 @@ class Batcher:
 
     def _answer_one(self, session: Session, frame: Frame, arrived: float) -> None:
         """Answer a lone frame: the same steps, without the batch around them."""
-        observation = np.frombuffer(frame.observation, self._dtype)
+        observation = seen = frame.observation  # bytes all the way: numpy is slow with few values
         reward = sum(frame.rewards)
-        if not self._is_sound(observation, (reward,)):
+        if not self._is_sound_alone(observation, reward):
             self._close(session, frame)
             return
         previous = self._follow(session, frame.sequence, frame.flags, frame.executed)
-        seen = observation
         if self._frame_stack > 1:
-            seen = self._replay.stacked(observation[None], [previous], self._frame_stack)[0]
+            row = np.frombuffer(observation, self._dtype)[None]
+            seen = self._replay.stacked(row, [previous], self._frame_stack).tobytes()
         choice, continuous, source = self._policy.act_one(seen, frame.expert, self.mix)
         index = self._replay.append_one(
             observation,
@@ -256,6 +258,13 @@ class Batcher:
             return True
         squares = np.vdot(observation, observation)
         return bool(squares <= _MOST_VALUE or np.abs(observation).max() <= _MOST_VALUE)
+
+    def _is_sound_alone(self, observation: bytes, reward: float) -> bool:
+        """Say the same of a lone frame, whose few values plain Python has seen before numpy has."""
+        if not self._few_floats:
+            return self._is_sound(np.frombuffer(observation, self._dtype), (reward,))
+        values = memoryview(observation).cast("f")
+        return abs(reward) <= _MOST_REWARD and sum(map(abs, values)) <= _MOST_VALUE
 
     def _close(self, session: Session, frame: Frame) -> None:
         session.close(

@@ -110,7 +110,7 @@ class Evaluation:
             )
             return
         seen = self._stacked(observation, bool(frame.flags & START))
-        choice, continuous, source = self._policy.act_one(seen, None, _GREEDY)
+        choice, continuous, source = self._policy.act_one(seen.tobytes(), None, _GREEDY)
         discrete, values = self._policy.coding.to_wire(choice, continuous)
         self._sequence = frame.sequence
         self._reply = encode_action(frame.sequence, discrete, values, source)

@@ -155,9 +155,9 @@ class Policy:
         return Decision(choice, continuous, source)
 
     def act_one(
-        self, observation: Array, expert: Choice | None, mix: Mix
+        self, observation: bytes, expert: Choice | None, mix: Mix
     ) -> tuple[list[int], list[float], int]:
-        """Choose an action for a lone observation: choice, continuous values, source."""
+        """Choose an action for a lone observation as it came: choice, continuous values, source."""
         choice, continuous = self._inference.best(observation)
         if expert is not None:
             self._compare(choice, continuous, expert)

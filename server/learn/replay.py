@@ -192,6 +192,8 @@ class Replay:
         self._items: dict[str, Any] = {
             name: column.reshape(-1).data for name, column in columns.items()
         }
+        self._observation_items = self._items["observation"].cast("B")
+        self._observation_bytes = self._observation.strides[0]
         self._head_item, self._head_again_item = self._head.data, self._head_again.data
 
     @classmethod
@@ -262,18 +264,6 @@ class Replay:
         """Add frames, each linked to its client's frame before; give the first index."""
         first = self.head
         count = len(frames.previous)
-        if count == 1:
-            observation, choice, continuous, reward, flags, source, version, previous = frames
-            return self.append_one(
-                observation[0],
-                choice[0],
-                continuous[0],
-                reward[0],
-                flags[0],
-                source[0],
-                version,
-                previous[0],
-            )
         if count <= GUARD:
             self._append(frames)
             return first
@@ -283,7 +273,7 @@ class Replay:
 
     def append_one(
         self,
-        observation: Array,
+        observation: bytes,
         choice: Sequence[int],
         continuous: Sequence[float],
         reward: float,
@@ -298,7 +288,8 @@ class Replay:
         slot = index % capacity
         prev = previous % capacity if previous >= max(0, index + 1 - capacity) else -1
         items = self._items
-        self._observation[slot] = observation
+        size = self._observation_bytes
+        self._observation_items[slot * size : slot * size + size] = observation
         first = slot * len(choice)
         for head, chosen in enumerate(choice):
             items["choice"][first + head] = chosen

@@ -23,7 +23,7 @@ def test_all_ways_give_the_same_values(stage: Stage) -> None:
         for out in [judge(observation)]
     }
     assert values["numpy"].shape == (5, 6)
-    for other in ("turned", "addmm", "torch"):
+    for other in values.keys() - {"numpy"}:
         np.testing.assert_allclose(values[other], values["numpy"], rtol=1e-4, atol=1e-5)
 
 
@@ -32,7 +32,8 @@ def test_all_ways_choose_the_same_for_a_lone_observation(stage: Stage) -> None:
     judged = {name: judge(observation) for name, judge in forward.ways(stage).items()}
     best = int(np.argmax(judged["addmm"]))
     assert int(np.argmax(judged["turned"])) == best
-    assert judged["numpy"] == judged["torch"] == ([best], [])
+    for played in judged.keys() - {"addmm", "turned"}:
+        assert judged[played] == ([best], [])
 
 
 def test_each_work_does_its_part(stage: Stage) -> None:

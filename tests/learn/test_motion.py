@@ -35,10 +35,14 @@ def test_the_way_a_bar_moves_is_learned_from_stacks(image: bool) -> None:
     for _ in range(700):  # a bar, where it moved to, and whether that way was chosen
         place, way, choice = dice.randrange(8, 24), dice.randrange(2), dice.randrange(2)
         moved = place + (4 if way else -4)
-        first = replay.append_one(seen(place, image), [0], NO_CONTROLS, 0.0, START, 0, 1, -1)
-        then = replay.append_one(seen(moved, image), [choice], NO_CONTROLS, 0.0, 0, 0, 1, first)
+        first = replay.append_one(
+            seen(place, image).tobytes(), [0], NO_CONTROLS, 0.0, START, 0, 1, -1
+        )
+        then = replay.append_one(
+            seen(moved, image).tobytes(), [choice], NO_CONTROLS, 0.0, 0, 0, 1, first
+        )
         won = 1.0 if choice == way else -1.0
-        replay.append_one(seen(moved, image), [0], NO_CONTROLS, won, TERMINAL, 0, 1, then)
+        replay.append_one(seen(moved, image).tobytes(), [0], NO_CONTROLS, won, TERMINAL, 0, 1, then)
     learner = Learner(
         spaces=spaces,
         shape=shape,
@@ -53,7 +57,9 @@ def test_the_way_a_bar_moves_is_learned_from_stacks(image: bool) -> None:
     right = 0
     for trial in range(100):
         place, way = dice.randrange(8, 24), trial % 2
-        before = replay.append_one(seen(place, image), [0], NO_CONTROLS, 0.0, START, 0, 1, -1)
+        before = replay.append_one(
+            seen(place, image).tobytes(), [0], NO_CONTROLS, 0.0, START, 0, 1, -1
+        )
         now = seen(place + (4 if way else -4), image)
         stack = replay.stacked(now[None], [before], 2)
         right += int(inference(stack).values[0].argmax()) == way

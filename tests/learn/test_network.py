@@ -68,7 +68,7 @@ def assert_best(
     play: Inference, observation: Any, values: Any, continuous: Any, spaces: Spaces
 ) -> None:
     """Check that a lone observation gets the best of what its row in a batch was judged to be."""
-    choices, places = play.best(observation)
+    choices, places = play.best(observation.tobytes())
     start = 0
     for head, size in enumerate(spaces.actions.heads):
         assert choices[head] == values[start : start + size].argmax()
@@ -83,6 +83,7 @@ def test_numpy_torch_and_the_training_network_agree(name: str, count: int) -> No
     spaces = CASES[name]
     network, weights = trained(spaces)
     plays = [NumpyInference(spaces, HIDDEN), TorchInference(spaces, HIDDEN, "cpu")]
+    plays += [make_inference(spaces, HIDDEN, "cpu")]  # in C, where there is a compiler
     given = observations(spaces, count)
     with torch.no_grad():
         expected = network(torch.from_numpy(given))
@@ -240,7 +241,7 @@ def test_images_are_seen_by_both_trunks_as_stacked_channels(spaces: Spaces, trun
             x = layer(x)
         expected = network.heads(network.trunk(x)).numpy()
     np.testing.assert_allclose(play(rows).values, expected, rtol=1e-3, atol=1e-5)
-    assert play.best(rows[1]) == ([expected[1].argmax()], [])
+    assert play.best(rows[1].tobytes()) == ([expected[1].argmax()], [])
 
 
 def test_the_nature_trunk_has_the_papers_size() -> None:

@@ -40,7 +40,7 @@ def act(policy: Policy, observation: npt.NDArray[Any], mix: Mix, one: bool = Fal
     """Decide for all observations, in one batch or one by one."""
     if not one:
         return policy.act(observation, None, mix)
-    rows = [policy.act_one(row, None, mix) for row in observation]
+    rows = [policy.act_one(row.tobytes(), None, mix) for row in observation]
     choice, continuous, source = zip(*rows, strict=True)
     return Decision(np.array(choice), np.array(continuous), np.array(source))
 
@@ -117,7 +117,7 @@ def test_a_game_with_a_paddle_only() -> None:
     )
     policy = make_policy(spaces)
     for row in OBSERVATION[:3]:
-        choice, continuous, _ = policy.act_one(row, None, Mix(epsilon=1.0, noise=0.1))
+        choice, continuous, _ = policy.act_one(row.tobytes(), None, Mix(epsilon=1.0, noise=0.1))
         discrete, (value,) = policy.coding.to_wire(choice, continuous)
         assert discrete == []
         assert 0 <= value <= 255
