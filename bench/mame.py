@@ -45,7 +45,7 @@ async def measure(options: argparse.Namespace) -> Round:
 async def _compare(
     count: int, name: str, options: argparse.Namespace, *, train: bool = False
 ) -> Round:
-    """Let MAMEs run free and in lockstep by turns, and then in lockstep beside training.
+    """Let MAMEs run free and in lockstep by turns, and then in lockstep with training and without.
 
     Those that are not measured are stopped. The turns are short, because other work on the
     machine comes and goes: what counts is the ratio of neighbours.
@@ -63,7 +63,7 @@ async def _compare(
         fps: dict[str, list[float]] = {kind: [] for kind in counters}
         for game in [*free, *playing]:
             game.pause()
-        for kind in _order(round(options.seconds / _TURN_S)):
+        for kind in _order("socketless", "lockstep", round(options.seconds / _TURN_S)):
             games, counter = counters[kind]
             fps[kind] += await _turn(games, counter)
         means = {kind: statistics.fmean(found) for kind, found in fps.items()}
@@ -72,16 +72,16 @@ async def _compare(
         for game in playing:
             game.resume()
         if train:
-            figures |= await _trained(app, agent, playing, options.seconds, means["lockstep"])
+            figures |= await _trained(app, agent, playing, options.seconds)
         for game in free:
             game.resume()
     return figures
 
 
-def _order(turns: int) -> Iterator[str]:
+def _order(one: str, other: str, turns: int) -> Iterator[str]:
     """Give who is measured when: a, b, b, a and so on, so that a drift cancels out."""
     for turn in range(max(turns, 1)):
-        yield from ("socketless", "lockstep") if turn % 2 else ("lockstep", "socketless")
+        yield from (one, other) if turn % 2 else (other, one)
 
 
 async def _turn(games: list[Cabinet], counter: Callable[[], float]) -> list[float]:
@@ -95,21 +95,28 @@ async def _turn(games: list[Cabinet], counter: Callable[[], float]) -> list[floa
     return fps
 
 
-async def _trained(
-    app: App, agent: Agent, games: list[Cabinet], seconds: float, untrained_fps: float
-) -> Round:
-    """Give the figures of MAMEs that play beside training."""
+async def _trained(app: App, agent: Agent, games: list[Cabinet], seconds: float) -> Round:
+    """Give the figures of MAMEs that play beside training, by turns with the same without it."""
     host.set_training(app, True)
     steps = agent.trainer.report.steps + _FIRST_STEPS
     await _until(lambda: agent.trainer.report.steps >= steps, games)
     await asyncio.sleep(_WARMUP_S)
-    fps, steps_per_s = await _rates(
-        seconds, lambda: agent.frames, lambda: agent.trainer.report.steps
-    )
+    fps: dict[str, list[float]] = {"lockstep": [], "trained": []}
+    steps_per_s = []
+    for kind in _order("lockstep", "trained", round(seconds / _TURN_S)):
+        host.set_training(app, kind == "trained")
+        await asyncio.sleep(_RESUME_S)
+        found, stepped = await _rates(
+            _TURN_S, lambda: agent.frames, lambda: agent.trainer.report.steps
+        )
+        fps[kind].append(found)
+        if kind == "trained":
+            steps_per_s.append(stepped)
+    means = {kind: statistics.fmean(found) for kind, found in fps.items()}
     return {
-        "trained_fps_two": fps,
-        "trained_steps_per_s": steps_per_s,
-        "trained_over_untrained": fps / untrained_fps,
+        "trained_fps_two": means["trained"],
+        "trained_steps_per_s": statistics.fmean(steps_per_s),
+        "trained_over_untrained": means["trained"] / means["lockstep"],
     }
 
 
