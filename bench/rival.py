@@ -45,7 +45,7 @@ EAGER: dict[str, Any] = {
     "exploration_final_eps": 0.02,
 }
 SETTINGS = {"sb3": DOCUMENTED, "sb3-eager": EAGER}
-LAYERS = [256, 256, 128]  # as ours
+LAYERS = [128, 128]  # as ours
 
 Vector = NDArray[np.float32]
 

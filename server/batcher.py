@@ -20,7 +20,7 @@ from server.session import Session
 from server.stats import Recent
 
 _LATENCIES = 8192  # replies over which percentiles are taken
-_FEW = 3  # clients: so few frames are answered sooner one by one than together
+_FEW = 5  # frames: so few are answered sooner one by one than together
 _FEW_VALUES = 64  # of an observation: plain Python looks at so few sooner than numpy
 _MOST_REWARD = 3e38  # what a float32 holds
 _MOST_VALUE = 1e18  # of an observation: beyond it a forward pass overflows
@@ -83,8 +83,9 @@ class Batcher:
             return
         self._waiting = []
         self._turn += 1
-        if len(waiting) == 1:
-            self._answer_one(*waiting[0])
+        if len(waiting) <= _FEW:
+            for alone in waiting:
+                self._answer_one(*alone)
             return
         sessions, frames, arrivals = zip(*waiting, strict=True)
         sequences, flags, parts, observations, executed, experts, _ = zip(*frames, strict=True)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+from server import batcher
 from server.batcher import Batcher
 from server.learn.network import (
     HybridNetwork,
@@ -86,8 +87,9 @@ def frame(
 
 @pytest.fixture(autouse=True, params=[3, 0], ids=["in company", "alone"])
 def company(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
-    """Answer in batches at the end of a turn, and at once where few play."""
+    """Answer at the end of a turn, and at once where everyone's frame is there: together."""
     monkeypatch.setattr(Stage, "idle_players", request.param)
+    monkeypatch.setattr(batcher, "_FEW", 1)
     players: int = request.param
     return players
 
@@ -110,13 +112,28 @@ def test_one_turn_is_one_batch_one_append_and_one_reply_each(company: int) -> No
     assert stage.batcher.latency_s.percentiles(50) is not None
 
 
-def test_few_clients_are_answered_one_by_one() -> None:
+def test_few_clients_are_answered_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batcher, "_FEW", 3)
     stage = Stage()
     stage.batcher.players = 0
     for number, name in enumerate("abc", 1):
         stage.batcher.add(stage.session(name), frame(0, START))
         assert (stage.replay.head, stage.batcher.batches) == (number, number)
     assert not stage.scheduled
+
+
+def test_few_frames_of_many_clients_are_answered_one_by_one_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(batcher, "_FEW", 2)
+    stage = Stage()
+    stage.batcher.players = 10
+    for name in "ab":
+        stage.batcher.add(stage.session(name), frame(0, START))
+    assert stage.replay.head == 0
+    stage.turn()
+    assert (stage.replay.head, stage.batcher.batches) == (2, 2)
+    assert [len(stage.replies[name]) for name in "ab"] == [1, 1]
 
 
 def test_interleaved_clients_are_linked_each_to_itself() -> None:
