@@ -14,9 +14,10 @@ from pathlib import Path
 import pytest
 
 from bench import __main__ as command_line
-from bench import foe, homes, options, scale, soak
+from bench import cluster, foe, homes, options, scale, soak
 from server import emulators
 from server.emulators import LaunchError, Program
+from server.learn.learner import Rules
 from server.train.workers import Worker
 
 ROOT = Path(__file__).parents[2]
@@ -267,6 +268,26 @@ def test_what_the_client_costs_mame(tmp_path: Path) -> None:
     parts = [figures[f"lua_{part}_us"] for part in ("features", "encode", "decode")]
     assert all(part > 0 for part in parts)
     assert figures["lua_us"] > max(parts)
+
+
+@pytest.mark.timeout(400)
+def test_gateways_and_learners_of_a_cluster_are_measured_beside_a_plain_server(
+    tmp_path: Path,
+) -> None:
+    pytest.importorskip("ray")
+    brief = ("--seconds", "1.5", "--clients", "4", "--fps", "400", "--values", "8")
+    figures = run("cluster", tmp_path / "figures.json", *brief)
+    for place in ("plain", *(f"ray_{gateways}" for gateways in cluster.GATEWAYS)):
+        assert figures[f"fps_{place}"] > 0 and figures[f"paced_p99_ms_{place}"] > 0
+    for gateways in cluster.GATEWAYS:
+        assert figures[f"shipped_mb_per_s_ray_{gateways}"] > 0
+    assert figures["fps_ray_over_plain"] == figures["fps_ray_1"] / figures["fps_plain"]
+    assert 0 < figures["weights_in_use_ms"] <= figures["weights_in_use_most_ms"]
+    for learners in cluster.LEARNERS:
+        steps = figures[f"steps_per_s_learners_{learners}"]
+        transitions = figures[f"transitions_per_s_learners_{learners}"]
+        assert transitions == pytest.approx(steps * learners * Rules().batch_size)
+    assert figures["waiting_share_learners_1"] == 0 < figures["waiting_share_learners_2"]
 
 
 def test_a_missing_emulator_is_named(
