@@ -10,7 +10,7 @@ import argparse
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from typing import Any
 
 from bench import crowd, host
@@ -19,7 +19,14 @@ from server.app import App
 from server.emulators import LaunchError
 
 ABOUT = "a gateway plain and on Ray, several gateways, shipping, fresh weights, several learners"
-OPTIONS = {"--rounds": 3, "--seconds": 5.0, "--clients": 16, "--values": 128, "--fps": 2000.0}
+OPTIONS = {
+    "--rounds": 3,
+    "--seconds": 5.0,
+    "--clients": 16,
+    "--values": 128,
+    "--fps": 2000.0,
+    "--only": "",
+}
 _STORE_BYTES = 200 << 20
 GATEWAYS = (1, 2, 4)
 LEARNERS = (1, 2)
@@ -29,24 +36,51 @@ _PATIENCE_S = 60.0
 
 
 async def measure(options: argparse.Namespace) -> Round:
-    """Measure one round: plain, then each number of gateways on a cluster of two nodes."""
+    """Measure one round: all parts on a cluster of two nodes, or those that were asked for."""
+    names = options.only.split(",") if options.only else list(PARTS)
+    if unknown := set(names) - set(PARTS):
+        raise LaunchError(f"--only {', '.join(unknown)}: there is {', '.join(PARTS)}")
+    figures: Round = {}
+    with _nodes() as fabric:
+        for name in names:
+            figures |= await PARTS[name](fabric, options)
+    return figures
+
+
+async def _gateways(fabric: Any, options: argparse.Namespace) -> Round:
+    """Play at a plain server, then at each number of gateways."""
     figures: Round = {}
     async with host.server(trainer={"training": False}) as app:
         figures |= await _play("plain", [app.listener.port], options)
-    with _nodes() as fabric:
-        for gateways in GATEWAYS:
-            async with _cluster(fabric, gateways, training=False) as app:
-                ports = [int(address.rpartition(":")[2]) for address in _addresses(app)]
-                await _warm_up(app, ports)
-                figures |= await _play(f"ray_{gateways}", ports, options, app)
-        async with _cluster(fabric, 1, training=True) as app:
-            figures |= await _fresh_weights(app, options)
-        for learners in LEARNERS:
-            async with _cluster(fabric, 2, training=True, learners=learners) as app:
-                figures |= await _learn(f"learners_{learners}", app, options)
+    for gateways in GATEWAYS:
+        async with _cluster(fabric, gateways, training=False) as app:
+            ports = [int(address.rpartition(":")[2]) for address in _addresses(app)]
+            await _warm_up(app, ports)
+            figures |= await _play(f"ray_{gateways}", ports, options, app)
     figures["fps_ray_over_plain"] = figures["fps_ray_1"] / figures["fps_plain"]
     figures["p99_ray_over_plain"] = figures["paced_p99_ms_ray_1"] / figures["paced_p99_ms_plain"]
     return figures
+
+
+async def _weights(fabric: Any, options: argparse.Namespace) -> Round:
+    async with _cluster(fabric, 1, training=True) as app:
+        return await _fresh_weights(app, options)
+
+
+async def _learners(fabric: Any, options: argparse.Namespace) -> Round:
+    """Learn with each number of learners."""
+    figures: Round = {}
+    for learners in LEARNERS:
+        async with _cluster(fabric, 2, training=True, learners=learners) as app:
+            figures |= await _learn(f"learners_{learners}", app, options)
+    return figures
+
+
+PARTS: dict[str, Callable[[Any, argparse.Namespace], Awaitable[Round]]] = {
+    "gateways": _gateways,
+    "weights": _weights,
+    "learners": _learners,
+}
 
 
 async def _play(

@@ -266,11 +266,14 @@ class Conductor:
     # --- learners ---------------------------------------------------------------------------
 
     def _find_learner(self, plan: Plan) -> Hand | None:
-        """Give the learners of an agent if all of them live; of some alone nothing can be made."""
-        names = [learner_name(plan.name, rank) for rank in range(plan.learners)]
+        """Give the learners of an agent if all of them live; of some, or of more, nothing is made.
+
+        Those would be of another start, which had other numbers or did not come to its end.
+        """
+        names = [learner_name(plan.name, rank) for rank in range(plan.learners + 1)]
         found = [self._fabric.find(name) for name in names]
         actors = [actor for actor in found if actor is not None]
-        if len(actors) < plan.learners:
+        if len(actors) != plan.learners or found[-1] is not None:
             for actor in actors:
                 LearnerHand(actor).dismiss()
             return None
