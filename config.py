@@ -490,6 +490,14 @@ class Cluster:
         low=1,
         high=1024,
     )
+    learners: int = setting(
+        1,
+        "Learners of each agent, each with a share of the frames; they average their gradients and "
+        "so have the same weights: for networks whose steps are slow (docs/cluster.md).",
+        unit="learners",
+        low=1,
+        high=64,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -816,8 +824,9 @@ def _check_cluster(config: Config) -> None:
     """Refuse what a cluster does not have, and what only a cluster has."""
     cluster, trainer = config.cluster, config.trainer
     if not cluster.cluster:
-        if cluster.gateways > 1:
-            raise ConfigError(f"gateways = {cluster.gateways} needs a cluster: --cluster local")
+        for name in ("gateways", "learners"):
+            if (count := getattr(cluster, name)) > 1:
+                raise ConfigError(f"{name} = {count} needs a cluster: --cluster local")
         return
     alone: dict[str, tuple[Any, Any]] = {
         "trainer": (trainer.trainer, "thread"),

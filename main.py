@@ -27,6 +27,8 @@ examples:
   python main.py --run breakout --launch ale:breakout=4 --batch-size 512
   python main.py --run breakout                   go on with that run
   python main.py --config my.toml --fresh         start over; the old run is kept
+  python main.py --cluster auto --gateways 4      on all machines of a Ray cluster; with slow steps
+                                                  (images, wide networks) --learners 2 share them
 
 Settings come from their defaults, then --config FILE, then the command line.
 docs/configuration.md explains each of them."""

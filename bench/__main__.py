@@ -147,7 +147,7 @@ _OPTIONS: dict[str, dict[str, Any]] = {
         "metavar": "N",
         "help": "how far emulators give way, 0 to 19 (default: the fleet's, %(default)s)",
     },
-    "--only": {"metavar": "NAMES", "help": "options to measure, by commas (default: all)"},
+    "--only": {"metavar": "NAMES", "help": "options or parts to measure, by commas (default: all)"},
     "--games": {
         "metavar": "NAMES",
         "help": "as --launch has them, by commas (default: %(default)s)",

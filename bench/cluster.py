@@ -1,4 +1,4 @@
-"""What a cluster costs and gives: a gateway plain and on Ray, several of them, shipping, weights.
+"""What a cluster costs and gives: gateways plain and on Ray, shipping, weights, several learners.
 
 All nodes are on this machine, so gateways share its cores with the load clients: what several of
 them reach here says how they share, not how they scale (docs/scaling.md).
@@ -10,7 +10,7 @@ import argparse
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from typing import Any
 
 from bench import crowd, host
@@ -18,31 +18,69 @@ from bench.figures import Round
 from server.app import App
 from server.emulators import LaunchError
 
-ABOUT = "one gateway plain and on Ray, 1, 2 and 4 gateways on two nodes, shipping, fresh weights"
-OPTIONS = {"--rounds": 3, "--seconds": 5.0, "--clients": 16, "--values": 128, "--fps": 2000.0}
+ABOUT = "a gateway plain and on Ray, several gateways, shipping, fresh weights, several learners"
+OPTIONS = {
+    "--rounds": 3,
+    "--seconds": 5.0,
+    "--clients": 16,
+    "--values": 128,
+    "--fps": 2000.0,
+    "--only": "",
+}
 _STORE_BYTES = 200 << 20
-_GATEWAYS = (1, 2, 4)
+GATEWAYS = (1, 2, 4)
+LEARNERS = (1, 2)
 _FRESH = 5  # times that weights are put out and waited for
 _LOOK_S = 0.002
 _PATIENCE_S = 60.0
 
 
 async def measure(options: argparse.Namespace) -> Round:
-    """Measure one round: plain, then each number of gateways on a cluster of two nodes."""
+    """Measure one round: all parts on a cluster of two nodes, or those that were asked for."""
+    names = options.only.split(",") if options.only else list(PARTS)
+    if unknown := set(names) - set(PARTS):
+        raise LaunchError(f"--only {', '.join(unknown)}: there is {', '.join(PARTS)}")
+    figures: Round = {}
+    with _nodes() as fabric:
+        for name in names:
+            figures |= await PARTS[name](fabric, options)
+    return figures
+
+
+async def _gateways(fabric: Any, options: argparse.Namespace) -> Round:
+    """Play at a plain server, then at each number of gateways."""
     figures: Round = {}
     async with host.server(trainer={"training": False}) as app:
         figures |= await _play("plain", [app.listener.port], options)
-    with _nodes() as fabric:
-        for gateways in _GATEWAYS:
-            async with _cluster(fabric, gateways, training=False) as app:
-                ports = [int(address.rpartition(":")[2]) for address in _addresses(app)]
-                await _warm_up(app, ports)
-                figures |= await _play(f"ray_{gateways}", ports, options, app)
-        async with _cluster(fabric, 1, training=True) as app:
-            figures |= await _fresh_weights(app, options)
+    for gateways in GATEWAYS:
+        async with _cluster(fabric, gateways, training=False) as app:
+            ports = [int(address.rpartition(":")[2]) for address in _addresses(app)]
+            await _warm_up(app, ports)
+            figures |= await _play(f"ray_{gateways}", ports, options, app)
     figures["fps_ray_over_plain"] = figures["fps_ray_1"] / figures["fps_plain"]
     figures["p99_ray_over_plain"] = figures["paced_p99_ms_ray_1"] / figures["paced_p99_ms_plain"]
     return figures
+
+
+async def _weights(fabric: Any, options: argparse.Namespace) -> Round:
+    async with _cluster(fabric, 1, training=True) as app:
+        return await _fresh_weights(app, options)
+
+
+async def _learners(fabric: Any, options: argparse.Namespace) -> Round:
+    """Learn with each number of learners."""
+    figures: Round = {}
+    for learners in LEARNERS:
+        async with _cluster(fabric, 2, training=True, learners=learners) as app:
+            figures |= await _learn(f"learners_{learners}", app, options)
+    return figures
+
+
+PARTS: dict[str, Callable[[Any, argparse.Namespace], Awaitable[Round]]] = {
+    "gateways": _gateways,
+    "weights": _weights,
+    "learners": _learners,
+}
 
 
 async def _play(
@@ -106,11 +144,7 @@ async def _fresh_weights(app: App, options: argparse.Namespace) -> Round:
     port = int(address.rpartition(":")[2])
     load = {"clients": options.clients, "seconds": options.seconds + 10, "values": options.values}
     playing = asyncio.create_task(crowd.play(port, fps=options.fps, **load))
-    deadline = time.monotonic() + _PATIENCE_S
-    while host.AGENT not in app.agents or not app.agents[host.AGENT].trainer.report.steps:
-        if time.monotonic() > deadline:
-            raise RuntimeError("the learner did not begin to train")
-        await asyncio.sleep(_LOOK_S)
+    await _trained(app)
     taken = []
     assert app.conductor is not None
     for _ in range(_FRESH):
@@ -124,15 +158,52 @@ async def _fresh_weights(app: App, options: argparse.Namespace) -> Round:
     return {"weights_in_use_ms": sorted(taken)[_FRESH // 2], "weights_in_use_most_ms": max(taken)}
 
 
+async def _learn(name: str, app: App, options: argparse.Namespace) -> Round:
+    """Count the steps of learning, and the transitions in them, while clients play at a pace."""
+    ports = [int(address.rpartition(":")[2]) for address in _addresses(app)]
+    share = max(1, options.clients // len(ports))
+    load = {"clients": share, "fps": options.fps / len(ports), "values": options.values}
+    playing = [
+        asyncio.create_task(crowd.play(port, seconds=2 * _PATIENCE_S + options.seconds, **load))
+        for port in ports
+    ]
+    try:
+        await _trained(app)
+        before, began = app.agents[host.AGENT].trainer.report, time.monotonic()
+        await asyncio.sleep(options.seconds)
+        after, seconds = app.agents[host.AGENT].trainer.report, time.monotonic() - began
+    finally:
+        for task in playing:
+            task.cancel()
+        await asyncio.gather(*playing, return_exceptions=True)
+    waited = after.spent.wait_s - before.spent.wait_s
+    return {
+        f"steps_per_s_{name}": (after.steps - before.steps) / seconds,
+        f"transitions_per_s_{name}": (after.transitions - before.transitions) / seconds,
+        f"waiting_share_{name}": waited / seconds,
+    }
+
+
+async def _trained(app: App) -> None:
+    """Wait until the learner has begun to train."""
+    deadline = time.monotonic() + _PATIENCE_S
+    while host.AGENT not in app.agents or not app.agents[host.AGENT].trainer.report.steps:
+        if time.monotonic() > deadline:
+            raise RuntimeError("the learner did not begin to train")
+        await asyncio.sleep(_LOOK_S)
+
+
 def _addresses(app: App) -> list[str]:
     return app.snapshot().address.split(",")
 
 
 @contextlib.asynccontextmanager
-async def _cluster(fabric: Any, gateways: int, *, training: bool) -> AsyncIterator[App]:
+async def _cluster(
+    fabric: Any, gateways: int, *, training: bool, learners: int = 1
+) -> AsyncIterator[App]:
     settings: dict[str, dict[str, Any]] = {
         "trainer": {"training": training},
-        "cluster": {"cluster": "auto", "gateways": gateways},
+        "cluster": {"cluster": "auto", "gateways": gateways, "learners": learners},
         "policy": {"heartbeat_s": 3600.0},
         "evaluation": {"eval_interval_s": 0.0},
     }

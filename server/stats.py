@@ -236,11 +236,23 @@ class NodeView:
 
 
 @dataclass(frozen=True, slots=True)
+class LearnerView:
+    """One of several learners that an agent has."""
+
+    agent: str
+    rank: int  # the first, 0, leads the others
+    node: str  # its machine's address
+    taken: int  # frames that it took in
+    share: float  # of the frames that all learners of its agent took in
+
+
+@dataclass(frozen=True, slots=True)
 class ClusterView:
-    """All machines and gateways."""
+    """All machines and gateways, and the learners of agents that have several."""
 
     nodes: tuple[NodeView, ...]
     gateways: tuple[GatewayView, ...]
+    learners: tuple[LearnerView, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

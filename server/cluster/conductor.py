@@ -12,7 +12,7 @@ import dataclasses
 import re
 import secrets
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,10 +21,10 @@ from config import Config
 from server import document
 from server.agent import Agent
 from server.cluster import ClusterError
-from server.cluster.fabric import Actor, Fabric, Node, best_for_learning, reason
+from server.cluster.fabric import Actor, Fabric, Node, homes_for_learning, reason
 from server.cluster.gateway import GatewayActor, Post
-from server.cluster.hand import LearnerHand, as_arrays, learner_name
-from server.cluster.learner import LearnerActor
+from server.cluster.hand import GroupHand, LearnerHand, as_arrays, learner_name
+from server.cluster.learner import FollowerActor, LearnerActor
 from server.cluster.report import GatewayReport, Orders, Tally
 from server.controls import Controls
 from server.fleet import Launch
@@ -32,7 +32,15 @@ from server.learn import checkpoint as checkpoints
 from server.learn.recipe import Recipe
 from server.learn.replay import Layout, Replay
 from server.spaces import Spaces
-from server.stats import ClientView, ClusterView, EventLog, GatewayView, NodeView, Rate
+from server.stats import (
+    ClientView,
+    ClusterView,
+    EventLog,
+    GatewayView,
+    LearnerView,
+    NodeView,
+    Rate,
+)
 from server.train.actor import Hand, Plan, TrainingActor
 from server.train.courier import Shipping
 from server.train.trainer import State
@@ -87,7 +95,7 @@ class Conductor:
         self._settings: dict[str, Any] = {}  # pushed to the scripts of all games
         self._gateways: list[_Gateway] = []
         self._nodes: list[Node] = []
-        self._learners: dict[str, tuple[Node, Hand]] = {}  # by agent
+        self._learners: dict[str, tuple[list[Node], Hand]] = {}  # by agent
         self._before: dict[str, int] = {}  # frames by agent that no living gateway has counted
         self._directory = Path()
 
@@ -98,6 +106,7 @@ class Conductor:
         identity = _identity(run)
         self._fabric.enter(run.name, identity, fresh=self._config.run.fresh)
         self._nodes = self._fabric.nodes()
+        self._check_cards()
         self._directory = run / "gateways" / identity
 
     async def start(self) -> None:
@@ -187,7 +196,7 @@ class Conductor:
     def view(self) -> ClusterView:
         """Give what people see of nodes and gateways."""
         gateways = tuple(self._gateway_view(gateway) for gateway in self._gateways)
-        learners = Counter(node.id for node, _ in self._learners.values())
+        learners = Counter(node.id for homes, _ in self._learners.values() for node in homes)
         nodes = []
         for node in self._nodes:
             mine = [
@@ -206,7 +215,7 @@ class Conductor:
                     learners=learners[node.id],
                 )
             )
-        return ClusterView(tuple(nodes), gateways)
+        return ClusterView(tuple(nodes), gateways, tuple(self._learner_views()))
 
     def shipping(self) -> list[Shipping]:
         """Give how shipping goes, at each gateway and for each agent."""
@@ -238,6 +247,7 @@ class Conductor:
                 min_replay=config.replay.min_replay,
                 max_replay_ratio=config.trainer.max_replay_ratio,
                 heartbeat_s=config.policy.heartbeat_s,
+                learners=config.cluster.learners,
             )
             return TrainingActor(
                 plan=plan,
@@ -256,30 +266,56 @@ class Conductor:
     # --- learners ---------------------------------------------------------------------------
 
     def _find_learner(self, plan: Plan) -> Hand | None:
-        actor = self._fabric.find(learner_name(plan.name))
-        if actor is None:
+        """Give the learners of an agent if all of them live; of some, or of more, nothing is made.
+
+        Those would be of another start, which had other numbers or did not come to its end.
+        """
+        names = [learner_name(plan.name, rank) for rank in range(plan.learners + 1)]
+        found = [self._fabric.find(name) for name in names]
+        actors = [actor for actor in found if actor is not None]
+        if len(actors) != plan.learners or found[-1] is not None:
+            for actor in actors:
+                LearnerHand(actor).dismiss()
             return None
         self._events.add(f"the learner of agent {plan.name} was at work already")
-        return self._keep(plan.name, best_for_learning(self._nodes), actor)
+        return self._keep(plan.name, homes_for_learning(self._nodes, plan.learners), actors)
 
     def _hire_learner(self, plan: Plan, state: State) -> Hand:
         self._nodes = self._fabric.nodes()
-        node = best_for_learning(self._nodes)
-        gpus = 1.0 if plan.recipe.device == "cuda" else 0.0
-        actor = self._fabric.start(
-            LearnerActor,
-            learner_name(plan.name),
-            node,
-            *(plan, as_arrays(state)),
-            lasting=False,  # it is started again from a checkpoint, which Ray does not know
-            gpus=gpus,
-        )
-        return self._keep(plan.name, node, actor)
+        homes = homes_for_learning(self._nodes, plan.learners)
+        arrays = as_arrays(state)
+        how: dict[str, Any] = {
+            "lasting": False,  # it is started again from a checkpoint, which Ray does not know
+            "gpus": 1.0 if plan.recipe.device == "cuda" else 0.0,
+        }
+        name = learner_name(plan.name)
+        leader = self._fabric.start(LearnerActor, name, homes[0], plan, arrays, **how)
+        followers = [
+            self._fabric.start(
+                FollowerActor,
+                learner_name(plan.name, rank),
+                homes[rank],
+                *(plan, arrays, rank, leader.handle),
+                **how,
+            )
+            for rank in range(1, plan.learners)
+        ]
+        return self._keep(plan.name, homes, [leader, *followers])
 
-    def _keep(self, name: str, node: Node, actor: Actor) -> Hand:
-        hand = LearnerHand(actor)
-        self._learners[name] = (node, hand)
+    def _keep(self, name: str, homes: list[Node], actors: list[Actor]) -> Hand:
+        hands = [LearnerHand(actor) for actor in actors]
+        hand = hands[0] if len(hands) == 1 else GroupHand(hands)
+        self._learners[name] = (homes, hand)
         return hand
+
+    def _check_cards(self) -> None:
+        """Refuse learners that would wait for a graphics card for ever."""
+        asked, cards = self._config.cluster.learners, sum(node.gpus for node in self._nodes)
+        if self._config.network.device == "cuda" and 1 < asked > cards:
+            raise ClusterError(
+                f"learners = {asked} with device = cuda need as many GPUs, and the cluster has "
+                f"{cards:g}; use --learners {max(1, int(cards))} or --device cpu"
+            )
 
     def _flush(self, agent: str) -> None:
         for gateway in self._gateways:
@@ -395,6 +431,17 @@ class Conductor:
         """Give what the gateways have done for an agent, as far as it is known."""
         found = (g.report.tallies.get(agent) for g in self._gateways if g.report)
         return [tally for tally in found if tally]
+
+    def _learner_views(self) -> Iterator[LearnerView]:
+        """Give the learners of each agent that has several, as far as they are known."""
+        for name, (homes, _) in self._learners.items():
+            trainer = self._agents[name].trainer if name in self._agents else None
+            progress = trainer.progress if isinstance(trainer, TrainingActor) else None
+            parts = progress.parts if progress else ()
+            for rank, (node, part) in enumerate(zip(homes, parts, strict=False)):
+                whole = progress.frames if progress else 0
+                share = part.frames / whole if whole else 0.0
+                yield LearnerView(name, rank, node.address, part.frames, share)
 
     def _gateway_view(self, gateway: _Gateway) -> GatewayView:
         report, node = gateway.report, gateway.post.node

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import os
 import socket
 import time
+from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -151,6 +153,25 @@ def this_address() -> str:
 def best_for_learning(nodes: Sequence[Node]) -> Node:
     """Choose where a learner lives: where the most accelerators are, then the most cores."""
     return min(nodes, key=lambda node: (-node.gpus, -node.cpus, not node.here))
+
+
+def homes_for_learning(nodes: Sequence[Node], count: int) -> list[Node]:
+    """Choose where several learners live: each where the most is left for it."""
+    given: Counter[str] = Counter()
+    homes = []
+    for _ in range(count):
+        left = [
+            dataclasses.replace(
+                node,
+                gpus=max(0.0, node.gpus - given[node.id]),
+                cpus=node.cpus / (1 + given[node.id]),
+            )
+            for node in nodes
+        ]
+        best = best_for_learning(left)
+        given[best.id] += 1
+        homes.append(next(node for node in nodes if node.id == best.id))
+    return homes
 
 
 def reason(problem: BaseException) -> str:

@@ -233,7 +233,9 @@ class Gateway:
                 stream=_stream(directory, replay),
                 replay=replay,
                 weights=weights,
-                reach=lambda: LearnerPost.reach(self._fabric, learner_name(name)),
+                reach=lambda rank: LearnerPost.reach(self._fabric, learner_name(name, rank)),
+                learners=self._config.cluster.learners,
+                gateway=self._post.number,
                 on_weights=lambda new: _on_loop(loop, lambda: agent.play_with(new)),
             )
 

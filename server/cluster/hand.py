@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import Any
 
@@ -17,6 +18,7 @@ from ray.exceptions import GetTimeoutError, RayError
 from server.cluster.fabric import INTAKE, Actor, Fabric, reason
 from server.learn.intake import Shipment
 from server.learn.network import Weights
+from server.train.actor import Progress
 from server.train.courier import Ack, LostError
 from server.train.trainer import State
 
@@ -45,6 +47,32 @@ class LearnerHand:
         """End it, if it still lives."""
         with contextlib.suppress(RayError):
             self._actor.dismiss()
+
+
+class GroupHand:
+    """The actors of several learners, for the server that steers them: the first leads."""
+
+    def __init__(self, hands: Sequence[LearnerHand]) -> None:
+        self._hands = hands
+
+    def ask(self, method: str, *arguments: Any) -> Future[Any]:
+        """Have a method called by the first, or by all where each has something of its own."""
+        if method not in _OF_ALL:
+            return self._hands[0].ask(method, *arguments)
+        answers = [hand.ask(method, *arguments) for hand in self._hands]
+        return _then(_all_of(answers), _OF_ALL[method])
+
+    def dismiss(self) -> None:
+        """End all that still live."""
+        for hand in self._hands:
+            hand.dismiss()
+
+
+# What each learner is asked for, and what becomes of the answers.
+_OF_ALL: dict[str, Callable[[list[Any]], Any]] = {
+    "progress": Progress.together,
+    "flush": lambda answers: None,
+}
 
 
 class LearnerPost:
@@ -101,6 +129,28 @@ def as_tensors(state: State) -> State:
     """Give a state whose arrays are tensors again."""
     tensors = {name: torch.tensor(array) for name, array in state["tensors"].items()}
     return {**state, "tensors": tensors}
+
+
+def _all_of(answers: Sequence[Future[Any]]) -> Future[list[Any]]:
+    """Give all answers as soon as the last is there, or the first that went wrong at once."""
+    gathered: Future[list[Any]] = Future()
+    gate = threading.Lock()
+    left = len(answers)
+
+    def hear(known: Future[Any]) -> None:
+        nonlocal left
+        with gate:
+            left -= 1
+            if gathered.done():
+                return
+            if (problem := known.exception()) is not None:
+                gathered.set_exception(problem)
+            elif not left:
+                gathered.set_result([answer.result() for answer in answers])
+
+    for answer in answers:
+        answer.add_done_callback(hear)
+    return gathered
 
 
 def _then(answer: Future[Any], change: Callable[[Any], Any]) -> Future[Any]:

@@ -1,4 +1,4 @@
-"""The actor in which a learner lives, with the ring that the gateways fill."""
+"""The actors in which learners live, each with a ring that the gateways fill."""
 
 from __future__ import annotations
 
@@ -8,56 +8,46 @@ import secrets
 import threading
 import time
 import traceback
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import ray
 import torch
 
+from server.cluster.fabric import this_address
 from server.cluster.hand import as_arrays, as_tensors
 from server.controls import Controls
+from server.learn.group import LONGEST_SILENCE_S, Group, Place, go_to, open_place
 from server.learn.intake import Intake, Shipment
+from server.learn.learner import Report
 from server.learn.replay import Replay
 from server.train.actor import Plan, Progress, Told
 from server.train.courier import Ack
+from server.train.member import Member
 from server.train.thread import TrainingThread
-from server.train.trainer import State
+from server.train.trainer import State, TrainerState
 
 _LATE = 1.5  # heartbeats after which we put weights out by ourselves: nobody asked in time
 _LOOK_S = 0.1  # between looks at whether that is so
 
 
-class LearnerActor:
-    """Trains on what it is sent, and puts out weights for whoever plays."""
+class _Ringed:
+    """What every learner of an agent has: a ring that the gateways fill."""
 
-    def __init__(self, plan: Plan, state: State) -> None:
+    def __init__(self, plan: Plan, state: State, group: Group | None) -> None:
         torch.set_num_threads(1)
         self._life = secrets.token_hex(8)
         self._replay = Replay.in_memory(plan.layout)
         self._intake = Intake(self._replay)
-        learner = plan.recipe.make(self._replay)
-        learner.set_state(as_tensors(state))
-        self._thread = TrainingThread(
-            name=plan.name,
-            learner=learner,
-            replay=self._replay,
-            min_replay=plan.min_replay,
-            max_replay_ratio=plan.max_replay_ratio,
-            controls=Controls(training=False),  # until we are told
-            on_death=_die,
-        )
-        self._started_beat_s = self._beat_s = plan.heartbeat_s
-        self._told: Told | None = None
-        self._following = threading.Lock()
-        self._putting = threading.Lock()
-        self._out: Any = None  # reference to the newest weights that were put out
-        self._out_version = self._out_step = -1
-        self._out_s = 0.0
-        gc.collect()
-        gc.freeze()
-        self._thread.start()
-        self.put_out()
-        threading.Thread(target=self._keep_putting_out, name="heartbeat", daemon=True).start()
+        clock = group.clock if group else time.monotonic
+        self._learner = plan.recipe.make(self._replay, clock)
+        self._learner.set_state(as_tensors(state))
+        self._out_version = -1  # of the newest weights that were put out
+
+    def _member(self, plan: Plan, group: Group) -> Member:
+        """Give the learner as one of several."""
+        return Member(self._learner, group, lambda: self._replay.size >= plan.min_replay)
 
     # --- for the gateways -------------------------------------------------------------------
 
@@ -69,8 +59,93 @@ class LearnerActor:
         """Take a shipment that is meant for us; the same one twice is taken once."""
         if life == self._life:  # or our ring is another, which lacks the frames before these
             self._intake.take(stream, shipment)
-            self._thread.frames_arrived(self._replay.head)
+            self._arrived()
         return self.hear(stream)
+
+    def _arrived(self) -> None:
+        """Hear that there are new frames."""
+
+    # --- for whoever steers -----------------------------------------------------------------
+
+    def flush(self) -> None:
+        """Forget every frame so far."""
+        self._replay.flush()
+
+    def _progress(self, state: TrainerState, report: Report) -> Progress:
+        intake = self._intake
+        return Progress(
+            state,
+            report,
+            self._replay.size,
+            intake.frames,
+            intake.size_bytes,
+            intake.repeated,
+            intake.missing,
+        )
+
+    def pid(self) -> int:
+        """Give the process, for whoever looks at it from outside."""
+        return os.getpid()
+
+    def check_valid(self) -> tuple[int, int]:
+        """Check every rule of the ring, which must rest; give its head and its size."""
+        self._replay.check_valid()
+        return self._replay.head, self._replay.size
+
+    def digest(self) -> str:
+        """Give a fingerprint of what was learned; the learner must rest."""
+        return self._learner.digest()
+
+    def column(self, name: str) -> Any:
+        """Give a copy of a column of the ring, up to the head."""
+        return np.array(self._replay.column(name)[: self._replay.head])
+
+
+class LearnerActor(_Ringed):
+    """Trains on what it is sent, and puts out weights for whoever plays.
+
+    Of several learners it is the first, and leads the others.
+    """
+
+    def __init__(self, plan: Plan, state: State) -> None:
+        plan = plan.part(0)
+        group = self._opened(plan) if plan.learners > 1 else None
+        super().__init__(plan, state, group)
+        member = self._member(plan, group) if group else None
+        self._thread = TrainingThread(
+            name=plan.name,
+            learner=member or self._learner,
+            replay=self._replay,
+            min_replay=plan.min_replay,
+            max_replay_ratio=plan.max_replay_ratio,
+            controls=Controls(training=False),  # until we are told
+            on_death=_die,
+            on_progress=member.breathe if member else lambda: None,
+            learners=plan.learners,
+            longest_rest_s=LONGEST_SILENCE_S if member else None,
+        )
+        self._started_beat_s = self._beat_s = plan.heartbeat_s
+        self._told: Told | None = None
+        self._following = threading.Lock()
+        self._putting = threading.Lock()
+        self._out: Any = None  # reference to the newest weights that were put out
+        self._out_step = -1
+        self._out_s = 0.0
+        gc.collect()
+        gc.freeze()
+        self.put_out()  # first: the thread may have to wait for others
+        self._thread.start()
+        threading.Thread(target=self._keep_putting_out, name="heartbeat", daemon=True).start()
+
+    def _opened(self, plan: Plan) -> Group:
+        """Make the group that we lead; the others find us at a port of our own."""
+        address = this_address()
+        store, self._place = open_place(address)
+        return Group(0, plan.learners, address, lambda: store, plan.recipe.device)
+
+    def place(self) -> Place:
+        """Say where the other learners find us."""
+        return self._place
 
     def newest(self) -> list[Any]:
         """Give the reference to the weights that are out; in a list, so that it stays one."""
@@ -80,16 +155,7 @@ class LearnerActor:
 
     def progress(self) -> Progress:
         """Tell how it goes."""
-        intake = self._intake
-        return Progress(
-            self._thread.state,
-            self._thread.report,
-            self._replay.size,
-            intake.frames,
-            intake.size_bytes,
-            intake.repeated,
-            intake.missing,
-        )
+        return self._progress(self._thread.state, self._thread.report)
 
     def put_out(self) -> list[Any]:
         """Put the newest weights out, once for all who fetch them; give the reference."""
@@ -119,26 +185,12 @@ class LearnerActor:
             self._thread.set_clients(told.clients)
             self._thread.set_pause(told.pause_s)
 
-    def flush(self) -> None:
-        """Forget every frame so far."""
-        self._replay.flush()
-
     def stop(self, timeout_s: float) -> bool:
         """End training after the sample under way; state and weights can still be asked for."""
         return self._thread.stop(timeout_s)
 
-    def pid(self) -> int:
-        """Give the process, for whoever looks at it from outside."""
-        return os.getpid()
-
-    def check_valid(self) -> tuple[int, int]:
-        """Check every rule of the ring, which must rest; give its head and its size."""
-        self._replay.check_valid()
-        return self._replay.head, self._replay.size
-
-    def column(self, name: str) -> Any:
-        """Give a copy of a column of the ring, up to the head."""
-        return np.array(self._replay.column(name)[: self._replay.head])
+    def _arrived(self) -> None:
+        self._thread.frames_arrived(self._replay.head)
 
     def _keep_putting_out(self) -> None:
         """Put weights out where nobody asks for it: the server that steers may be away."""
@@ -148,6 +200,39 @@ class LearnerActor:
             first = self._out_step == 0 < self._thread.report.steps
             if first or (late and self._thread.report.steps != self._out_step):
                 self.put_out()
+
+
+class FollowerActor(_Ringed):
+    """One more learner of several: it does as the first does, with frames of its own."""
+
+    def __init__(self, plan: Plan, state: State, rank: int, leader: Any) -> None:
+        plan = plan.part(rank)
+        group = Group(
+            rank,
+            plan.learners,
+            this_address(),
+            lambda: go_to(ray.get(leader.place.remote())),
+            plan.recipe.device,
+        )
+        super().__init__(plan, state, group)
+        member = self._member(plan, group)
+        gc.collect()
+        gc.freeze()
+        threading.Thread(
+            target=_live, args=(member.follow,), name=f"trainer-{plan.name}", daemon=True
+        ).start()
+
+    def progress(self) -> Progress:
+        """Tell how it goes."""
+        return self._progress(TrainerState.ELSEWHERE, self._learner.report)
+
+
+def _live(life: Callable[[], None]) -> None:
+    """Do that as long as it goes well."""
+    try:
+        life()
+    except BaseException as error:  # the rim of the thread: without the others there is no sense
+        _die(error)
 
 
 def _die(error: BaseException) -> None:

@@ -14,6 +14,7 @@ from server.stats import (
     Event,
     GatewayView,
     Governed,
+    LearnerView,
     NodeView,
     ReturnWindow,
     Score,
@@ -72,8 +73,9 @@ def _cluster(elapsed_s: float) -> ClusterView:
         )
         for number in range(2)
     )
-    nodes = tuple(NodeView(g.node, 16.0, 1.0, 1, 2, 490.0, int(g.number == 0)) for g in gateways)
-    return ClusterView(nodes, gateways)
+    nodes = tuple(NodeView(g.node, 16.0, 1.0, 1, 2, 490.0, 1) for g in gateways)
+    learners = tuple(LearnerView("pong", g.number, g.node, g.frames, 0.5) for g in gateways)
+    return ClusterView(nodes, gateways, learners)
 
 
 def _agent(name: str, elapsed_s: float, pace: float) -> AgentView:

@@ -11,7 +11,7 @@ from server.console.line import Line
 from server.console.look import Look
 from server.console.overview import most_active, seen
 from server.console.table import Column, fitted
-from server.stats import DialView, GatewayView, NodeView, Snapshot
+from server.stats import DialView, GatewayView, LearnerView, NodeView, Snapshot
 
 _FIGURES = 6  # rows of a panel
 _LEAST_CHARTS = 4  # rows for which charts are worth drawing
@@ -68,18 +68,19 @@ def cluster(snapshot: Snapshot, look: Look, width: int, height: int) -> list[Ban
         told: Line = [Segment("all of it runs on this machine (--cluster)", theme.QUIET)]
         return [whole(Cell("no cluster", [told]), width, max(1, height - 1))]
     above = min(len(seen.nodes), max(1, height // 3)) + 1
-    rows = max(1, height - above - 2)
+    shares = _shares(seen.learners)[: max(0, height - above - 4)]
+    rows = max(1, height - above - len(shares) - 2)
     room = width - 2 - PADDING
     first = min(look.row, max(0, len(seen.gateways) - (rows - 1)))
     shown = seen.gateways[first : first + max(0, rows - 1)]
     nodes, gateways = fitted(_NODE_COLUMNS, room), fitted(_GATEWAY_COLUMNS, room)
-    node_lines = [nodes.header(), *(nodes.line(node) for node in seen.nodes[: above - 1])]
+    node_lines = [nodes.header(), *(nodes.line(node) for node in seen.nodes[: above - 1]), *shares]
     lines = [gateways.header(), *(gateways.line(gateway) for gateway in shown)]
     return [
         whole(
             Cell(f"nodes {len(seen.nodes)}", node_lines, _span(0, above - 1, len(seen.nodes))),
             width,
-            above,
+            above + len(shares),
         ),
         whole(
             Cell(
@@ -90,6 +91,20 @@ def cluster(snapshot: Snapshot, look: Look, width: int, height: int) -> list[Ban
             width,
             rows,
         ),
+    ]
+
+
+def _shares(learners: tuple[LearnerView, ...]) -> list[Line]:
+    """Say how the frames of each agent are shared out, where it has several learners."""
+    shares: dict[str, list[str]] = {}
+    for learner in learners:
+        shares.setdefault(learner.agent, []).append(f"{learner.share:.0%}")
+    return [
+        [
+            Segment(f"{len(found)} learners of {clean(agent)} share its frames: ", theme.QUIET),
+            Segment(", ".join(found), theme.PLAIN),
+        ]
+        for agent, found in shares.items()
     ]
 
 

@@ -4,6 +4,7 @@ The rules:
 - A stream is one ring of one gateway; its frames are numbered by their index there, from 0 on.
 - A shipment is frames in a row. One that begins before the frame expected next was taken already,
   wholly or in part: nothing of it is taken, and the answer says where to go on.
+- Where several learners share a stream, each expects its own frames only (``Share``).
 - A link leads to a frame of the same stream, or it is cut.
 - A frame's action may be set right until its successor comes (``Replay.correct``), so a shipment
   also brings the settled actions of the frames before it that its own frames follow.
@@ -17,6 +18,7 @@ from typing import NamedTuple
 import numpy as np
 
 from server.learn.replay import Array, Columns, Ints, Replay
+from server.learn.share import ALL, Share
 
 _SPANS = 1024  # shipments that can be linked to: minutes, more than any client may be away
 
@@ -36,6 +38,7 @@ class Shipment(NamedTuple):
     first: int  # index of the first of them
     frames: Columns
     settled: Settled
+    share: Share = ALL  # of the stream's frames, that they belong to
 
     @property
     def stop(self) -> int:
@@ -56,7 +59,7 @@ class Span(NamedTuple):
     at: int
 
 
-def pack(replay: Replay, first: int, stop: int) -> Shipment | None:
+def pack(replay: Replay, first: int, stop: int, share: Share = ALL) -> Shipment | None:
     """Make a shipment of some frames; None if the ring's writer overtook us meanwhile."""
     frames = replay.cut(first, stop)
     followed = np.unique(frames.previous)
@@ -68,7 +71,7 @@ def pack(replay: Replay, first: int, stop: int) -> Shipment | None:
         replay.column("continuous").take(at, axis=0),
         replay.column("source").take(at),
     )
-    return Shipment(first, frames, settled) if first >= replay.oldest else None
+    return Shipment(first, frames, settled, share) if first >= replay.oldest else None
 
 
 class _Stream:
@@ -115,7 +118,7 @@ class Intake:
         if shipment.first < known.expected:
             self.repeated += 1
             return known.expected
-        self.missing += shipment.first - known.expected
+        self.missing += shipment.share.count(known.expected, shipment.first)
         self._settle(known, shipment.settled)
         self._append(known, shipment)
         self.shipments += 1

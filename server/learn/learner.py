@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 import time
 from collections.abc import Callable, Mapping
@@ -68,7 +69,7 @@ class Spent:
     backward_s: float = 0.0
     optimise_s: float = 0.0  # clipping and the target's update included
     sync_s: float = 0.0  # copies of weights and of the whole state
-    wait_s: float = 0.0  # for locks
+    wait_s: float = 0.0  # for locks, or for other learners' gradients
 
     def step_s(self) -> float:
         """Give the seconds of all steps together, without what they waited for."""
@@ -287,6 +288,10 @@ class Learner:
         self.rules = other.rules
         self.report = other.report
 
+    def take_over(self, tensors: Mapping[str, Tensor]) -> None:
+        """Go on with what another learner of the same kind has learned, as its state has it."""
+        self._load(tensors)
+
     def replica(self, number: int) -> Learner:
         """Make a learner of the same kind that can follow this one."""
         return Learner(
@@ -372,6 +377,13 @@ class Learner:
         self._samples = counters["samples"]
         self.report = Report(**counters)
         self._report_rate()
+
+    def digest(self) -> str:
+        """Give a fingerprint of weights, target and optimizer: equal ones are so bit for bit."""
+        told = hashlib.sha256()
+        for tensor in (self._flat, self._target_flat, *self._moments.values()):
+            told.update(tensor.cpu().numpy().tobytes())
+        return told.hexdigest()
 
     def _tensors(self) -> dict[str, Tensor]:
         """Copy everything that training changes."""

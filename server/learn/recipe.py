@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -44,7 +45,7 @@ class Recipe:
     device: str = "cpu"
     seed: int = 0
 
-    def make(self, replay: Replay) -> Learner:
+    def make(self, replay: Replay, clock: Callable[[], float] = time.monotonic) -> Learner:
         """Make a learner that has learned nothing yet."""
         return Learner(
             spaces=self.spaces,
@@ -53,7 +54,13 @@ class Recipe:
             sampler=self.sampling.make(replay, self.shape.frame_stack),
             device=self.device,
             seed=self.seed,
+            clock=clock,
         )
+
+    def for_rank(self, rank: int) -> Recipe:
+        """Give the same recipe with dice of its own, for one of several learners."""
+        sampling = dataclasses.replace(self.sampling, seed=self.sampling.seed + rank)
+        return dataclasses.replace(self, seed=self.seed + rank, sampling=sampling)
 
     def to_plain(self) -> dict[str, Any]:
         """Give it as plain values."""

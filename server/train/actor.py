@@ -19,7 +19,7 @@ from server.controls import Controls
 from server.learn.learner import Learner, Report
 from server.learn.network import Weights
 from server.learn.recipe import Recipe
-from server.learn.replay import Layout, Replay
+from server.learn.replay import MIN_CAPACITY, Layout, Replay
 from server.train.process import Falls, LearnerError
 from server.train.trainer import State, TrainerState, done
 
@@ -38,6 +38,20 @@ class Progress:
     size_bytes: int  # of those
     repeated: int  # shipments that came twice, and were taken once
     missing: int  # frames that no gateway could ship any more
+    parts: tuple[Progress, ...] = ()  # of each of several learners; the above is of all together
+
+    @classmethod
+    def together(cls, parts: list[Progress]) -> Progress:
+        """Give the progress of several: the first one leads, what each took in is added up."""
+        return replace(
+            parts[0],
+            replay_size=sum(part.replay_size for part in parts),
+            frames=sum(part.frames for part in parts),
+            size_bytes=sum(part.size_bytes for part in parts),
+            repeated=sum(part.repeated for part in parts),
+            missing=sum(part.missing for part in parts),
+            parts=tuple(parts),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +64,17 @@ class Plan:
     min_replay: int
     max_replay_ratio: float
     heartbeat_s: float
+    learners: int = 1
+
+    def part(self, rank: int) -> Plan:
+        """Give the plan of one of several learners: its share of the frames, its own dice."""
+        capacity = max(MIN_CAPACITY, self.layout.capacity // self.learners)
+        return replace(
+            self,
+            recipe=self.recipe.for_rank(rank),
+            layout=replace(self.layout, capacity=capacity),
+            min_replay=-(-self.min_replay // self.learners),
+        )
 
 
 @dataclass(frozen=True, slots=True)

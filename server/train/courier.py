@@ -2,11 +2,13 @@
 
 One thread ships what the event loop has appended, one shipment at a time. While the learner is
 slow or away the gateway's own ring keeps the frames, and nobody waits for anything; only what the
-ring had to overwrite before it was shipped is lost, and counted.
+ring had to overwrite before it was shipped is lost, and counted. Several learners get a line and a
+share of the frames each; their weights are the same, and come from the first.
 """
 
 from __future__ import annotations
 
+import functools
 import threading
 import time
 from collections.abc import Callable
@@ -19,6 +21,7 @@ from server.learn.intake import Shipment
 from server.learn.learner import Report
 from server.learn.network import Weights
 from server.learn.replay import Replay
+from server.learn.share import Share
 from server.train.trainer import State, TrainerState, done
 
 SHIP_S = 0.5  # between shipments: each takes some milliseconds of Python from the games
@@ -64,8 +67,86 @@ class Shipping(NamedTuple):
     falls: int  # times that the learner was lost
 
 
+class Line:
+    """One learner, and how far it has got its share of the frames."""
+
+    def __init__(
+        self, stream: str, replay: Replay, reach: Callable[[], Correspondent], share: Share
+    ) -> None:
+        self._stream = stream
+        self._replay = replay
+        self._reach = reach
+        self._share = share
+        self._learner: Correspondent | None = None
+        self._cursor = replay.oldest
+        self._heard_s = 0.0
+        row_bytes = replay.layout.size_bytes() // replay.layout.capacity + 1
+        self._most = max(1, min(_MOST_FRAMES, _MOST_BYTES // row_bytes))
+        self.life = ""
+        self.version = -1  # of the weights that were fetched last
+        self.news = False  # whether there are newer ones
+        self.problem = ""  # why the learner cannot be reached; "" while it can
+        self.shipments = self.frames = self.size_bytes = self.lost = self.falls = 0
+
+    @property
+    def backlog(self) -> int:
+        """Frames that wait."""
+        return self._share.count(self._cursor, self._replay.head)
+
+    def attend(self, on_weights: Callable[[Weights], None] | None) -> None:
+        """Ship what is there and hear what is new, or note why that cannot be."""
+        try:
+            self._converse(on_weights)
+            self.problem = ""
+        except LostError as error:
+            self.falls += self._learner is not None
+            self._learner = None
+            self.problem = str(error)
+
+    def _converse(self, on_weights: Callable[[Weights], None] | None) -> None:
+        if self._learner is None:
+            learner = self._reach()
+            self._hear(learner.hear(self._stream))
+            self._learner = learner
+        due = self._replay.head  # what comes meanwhile waits for its turn, or this would never end
+        while (shipment := self._next(due)) is not None:
+            self._hear(self._learner.take(self._stream, self.life, shipment))
+            self.shipments += 1
+            self.frames += shipment.stop - shipment.first
+            self.size_bytes += shipment.size_bytes
+        if time.monotonic() - self._heard_s >= _IDLE_S:
+            self._hear(self._learner.hear(self._stream))
+        if self.news and on_weights is not None:
+            weights = self._learner.weights()
+            self.version, self.news = weights.version, False
+            on_weights(weights)
+
+    def _next(self, due: int) -> Shipment | None:
+        """Pack frames up to the one that is due, as many as one shipment holds."""
+        while True:
+            alive = max(self._cursor, self._replay.oldest)
+            self.lost += self._share.count(self._cursor, alive)
+            self._cursor, end = self._share.run(alive)
+            first, stop = self._cursor, min(due, self._cursor + self._most, end)
+            if first >= stop:
+                return None
+            shipment = intake.pack(self._replay, first, stop, self._share)
+            if shipment is not None:
+                return shipment
+
+    def _hear(self, ack: Ack) -> None:
+        """Follow what the learner says: where to go on, and whether it has new weights."""
+        self._heard_s = time.monotonic()
+        if ack.expected is not None:
+            self._cursor = ack.expected
+        elif ack.life != self.life:  # its ring is new: it gets all that this one still holds
+            self._cursor = min(self._cursor, self._replay.oldest)
+        self.news |= ack.version != self.version or ack.life != self.life
+        self.life = ack.life
+
+
 class Courier:
-    """Ships an agent's frames to its learner, and fetches the weights to play with."""
+    """Ships an agent's frames to its learners, and fetches the weights to play with."""
 
     def __init__(
         self,
@@ -74,34 +155,28 @@ class Courier:
         stream: str,
         replay: Replay,
         weights: Weights,
-        reach: Callable[[], Correspondent],
+        reach: Callable[[int], Correspondent],
         on_weights: Callable[[Weights], None],
+        learners: int = 1,
+        gateway: int = 0,
     ) -> None:
-        self._stream = stream
-        self._replay = replay
         self._first_weights = weights
-        self._reach = reach
         self._on_weights = on_weights
-        self._learner: Correspondent | None = None
-        self._life = ""
-        self._version = -1
-        self._news = False  # whether there are newer weights than those in play
-        self._cursor = replay.oldest
-        self._heard_s = 0.0
-        self._shipments = self._frames = self._size_bytes = self._lost = self._falls = 0
+        self._lines = [
+            Line(stream, replay, functools.partial(reach, rank), Share(rank, learners, gateway))
+            for rank in range(learners)
+        ]
         self._seconds = 0.0
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"courier-{name}", daemon=True)
-        row_bytes = replay.layout.size_bytes() // replay.layout.capacity + 1
-        self._most = max(1, min(_MOST_FRAMES, _MOST_BYTES // row_bytes))
-        self.problem = ""  # why the learner cannot be reached; "" while it can
 
     # --- for the event loop -----------------------------------------------------------------
 
     @property
     def state(self) -> TrainerState:
         """Where the learner is: elsewhere, or not found yet."""
-        return TrainerState.ELSEWHERE if self._life else TrainerState.STARTING
+        known = all(line.life for line in self._lines)
+        return TrainerState.ELSEWHERE if known else TrainerState.STARTING
 
     @property
     def report(self) -> Report:
@@ -111,15 +186,21 @@ class Courier:
     @property
     def shipping(self) -> Shipping:
         """How shipping goes."""
+        lines = self._lines
         return Shipping(
-            self._shipments,
-            self._frames,
-            self._size_bytes,
+            sum(line.shipments for line in lines),
+            sum(line.frames for line in lines),
+            sum(line.size_bytes for line in lines),
             self._seconds,
-            max(0, self._replay.head - self._cursor),
-            self._lost,
-            self._falls,
+            sum(line.backlog for line in lines),
+            sum(line.lost for line in lines),
+            sum(line.falls for line in lines),
         )
+
+    @property
+    def problem(self) -> str:
+        """Why a learner cannot be reached; "" while all can."""
+        return next((line.problem for line in self._lines if line.problem), "")
 
     def restore(self, state: State) -> None:
         """Go on from nothing: a gateway keeps no learner's state."""
@@ -163,56 +244,11 @@ class Courier:
     # --- the thread -------------------------------------------------------------------------
 
     def _run(self) -> None:
+        first, *others = self._lines
         last = False
         while not last:
             last = self._stopping.wait(SHIP_S)
-            try:
-                self._converse()
-                self.problem = ""
-            except LostError as error:
-                self._falls += self._learner is not None
-                self._learner = None
-                self.problem = str(error)
+            first.attend(self._on_weights)
+            for line in others:
+                line.attend(None)
             self._seconds = time.thread_time()
-
-    def _converse(self) -> None:
-        """Ship what is there, and hear what is new."""
-        if self._learner is None:
-            learner = self._reach()
-            self._hear(learner.hear(self._stream))
-            self._learner = learner
-        due = self._replay.head  # what comes meanwhile waits for its turn, or this would never end
-        while (shipment := self._next(due)) is not None:
-            self._hear(self._learner.take(self._stream, self._life, shipment))
-            self._shipments += 1
-            self._frames += shipment.stop - shipment.first
-            self._size_bytes += shipment.size_bytes
-        if time.monotonic() - self._heard_s >= _IDLE_S:
-            self._hear(self._learner.hear(self._stream))
-        if self._news:
-            weights = self._learner.weights()
-            self._version, self._news = weights.version, False
-            self._on_weights(weights)
-
-    def _next(self, due: int) -> Shipment | None:
-        """Pack frames up to the one that is due, as many as one shipment holds."""
-        while True:
-            first = max(self._cursor, self._replay.oldest)
-            self._lost += first - self._cursor
-            self._cursor = first
-            stop = min(due, first + self._most)
-            if first >= stop:
-                return None
-            shipment = intake.pack(self._replay, first, stop)
-            if shipment is not None:
-                return shipment
-
-    def _hear(self, ack: Ack) -> None:
-        """Follow what the learner says: where to go on, and whether it has new weights."""
-        self._heard_s = time.monotonic()
-        if ack.expected is not None:
-            self._cursor = ack.expected
-        elif ack.life != self._life:  # its ring is new: it gets all that this one still holds
-            self._cursor = min(self._cursor, self._replay.oldest)
-        self._news |= ack.version != self._version or ack.life != self._life
-        self._life = ack.life

@@ -66,6 +66,8 @@ class TrainingThread:
         on_death: Callable[[BaseException], None],
         on_progress: Callable[[], None] = lambda: None,
         niceness: int = 0,
+        learners: int = 1,
+        longest_rest_s: float | None = None,
     ) -> None:
         self.state = TrainerState.COLLECTING
         self.error: BaseException | None = None
@@ -79,6 +81,8 @@ class TrainingThread:
         self._on_death = on_death
         self._on_progress = on_progress  # called by the thread: a sample is done, it rests or wakes
         self._niceness = niceness
+        self._learners = learners  # that learn together, each from a replay like this one
+        self._longest_rest_s = longest_rest_s  # others may wait for a word; None: nobody does
         self._pause_s = 0.0
         self._requests: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._wake = threading.Event()
@@ -226,7 +230,7 @@ class TrainingThread:
         self._idle = True
         self._on_progress()
         if self._replay.head < self._wake_at:
-            self._wake.wait()
+            self._wake.wait(self._longest_rest_s)
         self._wake.clear()
         self._idle = False
         self._on_progress()
@@ -249,7 +253,7 @@ class TrainingThread:
         limit = self._max_replay_ratio if chosen is None else chosen
         if limit:
             first_head, first_transitions = self._start
-            trained = self._learner.report.transitions - first_transitions
+            trained = (self._learner.report.transitions - first_transitions) / self._learners
             due = first_head + trained / limit
             if head < due:
                 return self._rest(TrainerState.LIMITED, due)

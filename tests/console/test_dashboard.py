@@ -306,7 +306,7 @@ def test_every_view_says_what_it_is_about(make_snapshot: Make, width: int, heigh
         View.CLIENTS: ("clients 3", "ale-1", "ale-3", "score 12"),
         View.LEARNING: ("mean return", "12.8", "-20.0", "84 min ago", "now", "Q range"),
         View.LATENCY: ("p99 ms", "frames/s", "84 min ago", "weights version"),
-        View.CLUSTER: ("nodes 2", "gateways 2", "10.0.0.6", "backlog", "490"),
+        View.CLUSTER: ("nodes 2", "gateways 2", "10.0.0.6", "backlog", "490", "2 learners of"),
         View.EVENTS: ("events 7", "listening on", "saved runs"),
         View.SETTINGS: (
             "▶ epsilon",

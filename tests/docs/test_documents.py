@@ -23,6 +23,7 @@ from server.stats import (
     DialView,
     GatewayView,
     Governed,
+    LearnerView,
     NodeView,
     ReturnWindow,
     Score,
@@ -62,7 +63,7 @@ def test_links_between_pages_lead_somewhere(page: Path) -> None:
 def test_every_figure_on_the_screen_is_defined() -> None:
     text = (ROOT / "docs" / "metrics.md").read_text()
     views = (Snapshot, AgentView, ReturnWindow, Score, ClientView, DialView, Contention, Governed)
-    for view in (*views, ClusterView, NodeView, GatewayView):
+    for view in (*views, ClusterView, NodeView, GatewayView, LearnerView):
         for field in dataclasses.fields(view):
             assert f"`{field.name}`" in text, f"docs/metrics.md does not define {field.name}"
 

@@ -120,6 +120,8 @@ def test_lists_and_flags() -> None:
         (["--replay-storage", "cloud"], "replay_storage = 'cloud' must be one of file, memory"),
         (["--hidden-sizes", "64,0"], "hidden_sizes = 0 is out of range"),
         (["--min-replay", "900k"], "min_replay = 900000 must be at most half of"),
+        (["--gateways", "2"], "gateways = 2 needs a cluster: --cluster local"),
+        (["--learners", "2"], "learners = 2 needs a cluster: --cluster local"),
     ],
 )
 def test_a_wrong_value_is_refused_with_name_value_and_bounds(

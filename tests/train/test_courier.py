@@ -13,6 +13,7 @@ import pytest
 from server.learn.intake import Intake, Shipment
 from server.learn.network import Weights
 from server.learn.replay import Frames, Layout, Replay
+from server.learn.share import RUN
 from server.train import courier as courier_module
 from server.train.courier import Ack, Courier, LostError
 from server.train.trainer import TrainerState
@@ -34,7 +35,7 @@ class Far:
         self.life, self.ring = life, Replay.in_memory(LAYOUT)
         self.intake = Intake(self.ring)
 
-    def reach(self) -> Far:
+    def reach(self, rank: int = 0) -> Far:
         self.fail("nobody there")
         return self
 
@@ -151,3 +152,48 @@ def test_while_the_learner_is_away_frames_wait_and_only_overwritten_ones_are_los
     assert stage.courier.shipping.lost == oldest
     assert stage.far.ring.head == stage.replay.head - oldest
     stage.far.ring.check_valid()
+
+
+def test_several_learners_get_each_frame_once_among_them_and_weights_come_from_the_first(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(courier_module, "SHIP_S", 0.002)
+    stage = Stage()
+    assert stage.courier.stop(5.0)
+    ends = [Far(), Far(), Far()]
+    for end in ends:
+        end.faults = 0.2
+    ends[1].version = 99
+    courier = Courier(
+        name="test",
+        stream="ring",
+        replay=stage.replay,
+        weights=Weights(0, 0, 0.0, np.zeros(1, np.float32)),
+        reach=lambda rank: ends[rank].reach(),
+        on_weights=lambda weights: stage.played.append(weights.version),
+        learners=3,
+        gateway=1,
+    )
+    courier.start()
+    for _ in range(10):
+        stage.play(RUN // 2 - 7)
+        time.sleep(0.01)
+    head = stage.replay.head
+    until(lambda: sum(end.ring.head for end in ends) == head)
+    until(lambda: courier.shipping.backlog == 0)
+    taken = [end.ring.column("observation")[: end.ring.head, 0].astype(int) for end in ends]
+    assert sorted(np.concatenate(taken).tolist()) == list(range(head))
+    for rank, (end, frames) in enumerate(zip(ends, taken, strict=True)):
+        assert {(number // RUN + 1) % 3 for number in frames.tolist()} == {rank}
+        # Cut where a run ends, and nowhere else.
+        linked = end.ring.linked(np.arange(len(frames) - 1))
+        assert linked.tolist() == (np.diff(frames) == 1).tolist()
+        end.ring.check_valid()
+        assert end.intake.missing == 0
+    assert courier.shipping.lost == 0
+    # One of them is lost, and comes back with nothing: it alone gets its share again.
+    ends[2].begin("second")
+    until(lambda: ends[2].ring.head == len(taken[2]))
+    assert [ends[rank].ring.head for rank in (0, 1)] == [len(taken[0]), len(taken[1])]
+    assert courier.stop(5.0)
+    assert set(stage.played) == {1}
