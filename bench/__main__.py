@@ -147,6 +147,14 @@ _OPTIONS: dict[str, dict[str, Any]] = {
         "metavar": "N",
         "help": "how far emulators give way, 0 to 19 (default: the fleet's, %(default)s)",
     },
+    "--gateways": {
+        "metavar": "NUMBERS",
+        "help": "how many there are, one after the other (default: %(default)s)",
+    },
+    "--learners": {
+        "metavar": "NUMBERS",
+        "help": "how many share the steps, one after the other (default: %(default)s)",
+    },
     "--only": {"metavar": "NAMES", "help": "options or parts to measure, by commas (default: all)"},
     "--games": {
         "metavar": "NAMES",

@@ -25,11 +25,11 @@ OPTIONS = {
     "--clients": 16,
     "--values": 128,
     "--fps": 2000.0,
+    "--gateways": "1,2,4",
+    "--learners": "1,2",
     "--only": "",
 }
 _STORE_BYTES = 200 << 20
-GATEWAYS = (1, 2, 4)
-LEARNERS = (1, 2)
 _FRESH = 5  # times that weights are put out and waited for
 _LOOK_S = 0.002
 _PATIENCE_S = 60.0
@@ -52,13 +52,15 @@ async def _gateways(fabric: Any, options: argparse.Namespace) -> Round:
     figures: Round = {}
     async with host.server(trainer={"training": False}) as app:
         figures |= await _play("plain", [app.listener.port], options)
-    for gateways in GATEWAYS:
+    for gateways in _numbers(options.gateways):
         async with _cluster(fabric, gateways, training=False) as app:
             ports = [int(address.rpartition(":")[2]) for address in _addresses(app)]
-            await _warm_up(app, ports)
+            await _warm_up(app, ports, options.values)
             figures |= await _play(f"ray_{gateways}", ports, options, app)
-    figures["fps_ray_over_plain"] = figures["fps_ray_1"] / figures["fps_plain"]
-    figures["p99_ray_over_plain"] = figures["paced_p99_ms_ray_1"] / figures["paced_p99_ms_plain"]
+    if "fps_ray_1" in figures:
+        paced = [figures[f"paced_p99_ms_{name}"] for name in ("ray_1", "plain")]
+        figures["fps_ray_over_plain"] = figures["fps_ray_1"] / figures["fps_plain"]
+        figures["p99_ray_over_plain"] = paced[0] / paced[1]
     return figures
 
 
@@ -70,10 +72,15 @@ async def _weights(fabric: Any, options: argparse.Namespace) -> Round:
 async def _learners(fabric: Any, options: argparse.Namespace) -> Round:
     """Learn with each number of learners."""
     figures: Round = {}
-    for learners in LEARNERS:
+    for learners in _numbers(options.learners):
         async with _cluster(fabric, 2, training=True, learners=learners) as app:
             figures |= await _learn(f"learners_{learners}", app, options)
     return figures
+
+
+def _numbers(text: str) -> list[int]:
+    """Read numbers between commas."""
+    return [int(number) for number in text.split(",")]
 
 
 PARTS: dict[str, Callable[[Any, argparse.Namespace], Awaitable[Round]]] = {
@@ -103,14 +110,15 @@ async def _play(
     }
 
 
-async def _warm_up(app: App, ports: list[int]) -> None:
+async def _warm_up(app: App, ports: list[int], values: int) -> None:
     """Have a client at each gateway until its frames are shipped: then the learner is there."""
     assert app.conductor is not None
     deadline = time.monotonic() + _PATIENCE_S
     while sum(one.frames > 0 for one in app.conductor.shipping()) < len(ports):
         if time.monotonic() > deadline:
             raise RuntimeError("no frame was shipped")
-        await asyncio.gather(*(crowd.play(port, clients=1, seconds=0.5, fps=50) for port in ports))
+        load: dict[str, Any] = {"clients": 1, "seconds": 0.5, "fps": 50.0, "values": values}
+        await asyncio.gather(*(crowd.play(port, **load) for port in ports))
 
 
 def _shipped(app: App | None) -> tuple[float, float, float, float]:

@@ -14,9 +14,10 @@ from pathlib import Path
 import pytest
 
 from bench import __main__ as command_line
-from bench import cluster, foe, homes, options, scale, soak
+from bench import foe, homes, options, scale, soak
 from server import emulators
 from server.emulators import LaunchError, Program
+from server.learn import native
 from server.learn.learner import Rules
 from server.train.workers import Worker
 
@@ -59,14 +60,13 @@ _PLAYED = ("fps", "p99_ms", "paced_fps", "paced_p99_ms")
 _SHIPPED = ("shipped_mb_per_s", "shipping_cpu_share", "shipping_us_per_frame")
 _LEARNED = ("steps_per_s", "transitions_per_s", "waiting_share")
 FIGURES_OF_A_CLUSTER = {
-    "gateways": {
-        *(f"{figure}_plain" for figure in _PLAYED),
-        *(f"{figure}_ray_{n}" for n in cluster.GATEWAYS for figure in (*_PLAYED, *_SHIPPED)),
-        "fps_ray_over_plain",
-        "p99_ray_over_plain",
-    },
-    "weights": {"weights_in_use_ms", "weights_in_use_most_ms"},
-    "learners": {f"{figure}_learners_{n}" for n in cluster.LEARNERS for figure in _LEARNED},
+    *(f"{figure}_plain" for figure in _PLAYED),
+    *(f"{figure}_ray_1" for figure in (*_PLAYED, *_SHIPPED)),
+    "fps_ray_over_plain",
+    "p99_ray_over_plain",
+    "weights_in_use_ms",
+    "weights_in_use_most_ms",
+    *(f"{figure}_learners_2" for figure in _LEARNED),
 }
 
 MAY_BE_NOTHING = {"gil_share", "weights_age_steps"}
@@ -100,7 +100,8 @@ def test_a_short_benchmark_gives_all_its_figures(name: str, tmp_path: Path) -> N
 
 def test_all_parts_of_the_hot_path_are_timed(tmp_path: Path) -> None:
     figures = run("hotpath", tmp_path / "figures.json", "--seconds", "0.02", "--batch-size", "32")
-    ways = [f"forward_{way}_us" for way in ("numpy", "turned", "addmm", "torch")]
+    compiled = ["native"] if native.library() else []
+    ways = [f"forward_{way}_us" for way in (*compiled, "numpy", "turned", "addmm", "torch")]
     check_defined(figures)
     assert set(figures) == {
         "decode_us",
@@ -275,29 +276,23 @@ def test_what_the_client_costs_mame(tmp_path: Path) -> None:
         assert free > 0 and lockstep > 0
         assert figures[f"mame_{count}"] == pytest.approx(lockstep / free)
     assert figures["trained_steps_per_s"] > 0
-    assert figures["trained_over_untrained"] == pytest.approx(
-        figures["trained_fps_two"] / figures["lockstep_fps_two"]
-    )
+    assert figures["trained_fps_two"] > 0 and figures["trained_over_untrained"] > 0
     assert 0 <= figures["waiting_core_share"] <= 1
     parts = [figures[f"lua_{part}_us"] for part in ("features", "encode", "decode")]
     assert all(part > 0 for part in parts)
     assert figures["lua_us"] > max(parts)
 
 
-@pytest.mark.timeout(400)
-@pytest.mark.parametrize("part", cluster.PARTS)
-def test_each_part_of_a_cluster_is_measured(part: str, tmp_path: Path) -> None:
+@pytest.mark.timeout(300)
+def test_each_part_of_a_cluster_is_measured(tmp_path: Path) -> None:
     pytest.importorskip("ray")
     brief = ("--seconds", "1", "--clients", "4", "--fps", "400", "--values", "8")
-    figures = run("cluster", tmp_path / "figures.json", *brief, "--only", part)
-    assert set(figures) == FIGURES_OF_A_CLUSTER[part]
-    assert all(figures[name] > 0 for name in figures.keys() - {"waiting_share_learners_1"})
-    if part == "learners":
-        for learners in cluster.LEARNERS:
-            steps = figures[f"steps_per_s_learners_{learners}"]
-            transitions = figures[f"transitions_per_s_learners_{learners}"]
-            assert transitions == pytest.approx(steps * learners * Rules().batch_size)
-        assert figures["waiting_share_learners_1"] == 0  # there is nobody to wait for
+    brief += ("--gateways", "1", "--learners", "2")
+    figures = run("cluster", tmp_path / "figures.json", *brief)
+    assert set(figures) == FIGURES_OF_A_CLUSTER
+    assert all(value > 0 for value in figures.values())
+    transitions = figures["steps_per_s_learners_2"] * 2 * Rules().batch_size
+    assert figures["transitions_per_s_learners_2"] == pytest.approx(transitions)
 
 
 def test_a_missing_emulator_is_named(
