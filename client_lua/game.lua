@@ -58,6 +58,11 @@ local FIELDS = {
   { "expert", "function?" },
 }
 
+local KNOWN = {}
+for _, field in ipairs(FIELDS) do
+  KNOWN[field[1]] = true
+end
+
 local DTYPES = { float32 = true, uint8 = true }
 
 local function at(game, path)
@@ -69,6 +74,51 @@ local function at(game, path)
     value = value[name]
   end
   return value
+end
+
+--- A misspelt field that may be left out would be left out without a word.
+local function unknown_problems(problems, values, within)
+  local names = {}
+  for name in pairs(values) do
+    names[#names + 1] = tostring(name)
+  end
+  table.sort(names)
+  for _, name in ipairs(names) do
+    if not KNOWN[within .. name] then
+      problems[#problems + 1] = within .. name .. " is no field of a game: is its name spelt right?"
+    end
+  end
+end
+
+local function is_count(value)
+  return type(value) == "number" and value >= 1 and value % 1 == 0
+end
+
+--- Of numbers that make no sense.
+local function values_problems(problems, game)
+  if game.frame_skip and not is_count(game.frame_skip) then
+    problems[#problems + 1] = "frame_skip must be 1 or more, not " .. game.frame_skip
+  end
+  for place, size in ipairs(game.observation.shape) do
+    if not is_count(size) then
+      problems[#problems + 1] = "observation.shape[" .. place .. "] must be 1 or more, not " .. tostring(size)
+    end
+  end
+  for place, name in ipairs(game.rewards) do
+    if type(name) ~= "string" then
+      problems[#problems + 1] = "rewards[" .. place .. "] must be a name, not " .. tostring(name)
+    end
+  end
+  for place, control in ipairs(game.actions.discrete or {}) do
+    if not is_count(control.choices) then
+      problems[#problems + 1] = "actions.discrete[" .. place .. "].choices must be 1 or more"
+    end
+  end
+  for place, control in ipairs(game.actions.continuous or {}) do
+    if not (control.low < control.high) then
+      problems[#problems + 1] = "actions.continuous[" .. place .. "].low must be less than its high"
+    end
+  end
 end
 
 local function controls_problems(problems, kind, controls, numbers)
@@ -132,6 +182,12 @@ function M.problems(game)
       problems[#problems + 1] = path .. " must be a " .. kind .. ", not a " .. found
     end
   end
+  unknown_problems(problems, game, "")
+  for _, part in ipairs({ "observation", "actions", "episode" }) do
+    if type(game[part]) == "table" then
+      unknown_problems(problems, game[part], part .. ".")
+    end
+  end
   if #problems > 0 then
     return problems
   end
@@ -149,6 +205,9 @@ function M.problems(game)
   controls_problems(problems, "continuous", continuous, { "low", "high" })
   inputs_problems(problems, game.inputs)
   settings_problems(problems, game.settings)
+  if #problems == 0 then
+    values_problems(problems, game)
+  end
   return problems
 end
 

@@ -55,6 +55,7 @@ local function file_transport()
 
   function transport.close()
     file = nil
+    collectgarbage() -- MAME closes a socket when the last reference to it is collected
   end
 
   return transport

@@ -22,6 +22,8 @@ _GAMES = ROOT / "client_lua" / "games"
 _ASK_S = 10.0  # for a program to say its version
 _MAME_SETTINGS = Path("/etc/mame/mame.ini")  # of the whole system
 _PLACES = "/usr/games:/usr/local/games"  # where distributions put emulators, often not on PATH
+# Where distributions put Lua's compiled packages.
+_LUA_PLACES = ("usr/lib/*/lua", "usr/lib/lua", "usr/lib64/lua", "usr/local/lib/lua")
 
 
 class LaunchError(ValueError):
@@ -63,6 +65,8 @@ class Program:
     title: str
     packages: str  # of Debian
     version_option: str = "--version"
+    lua: str = "5.*"  # that it runs scripts with
+    without_luasocket: str = ""  # what becomes of it where LuaSocket is not installed
 
     def path(self) -> str:
         """Find it, or say how to install it."""
@@ -72,6 +76,17 @@ class Program:
                 f"{self.title} is not installed; on Debian: apt-get install {self.packages}"
             )
         return found
+
+    def lack(self) -> str:
+        """Say what it would do better with; nothing if all is there."""
+        if not self.without_luasocket:
+            return ""
+        file = f"{self.lua}/socket/core.so"
+        places = (f"{place}/{file}" for place in _LUA_PLACES)
+        home = Path.home() / ".luarocks" / "lib" / "lua"
+        if any(any(Path("/").glob(place)) for place in places) or any(home.glob(file)):
+            return ""
+        return f"no LuaSocket: {self.without_luasocket}; on Debian: apt-get install lua-socket"
 
     def version(self) -> str:
         """Ask it for its version; "?" if it does not say."""
@@ -88,8 +103,12 @@ class Program:
 
 # What the kinds of emulator need; a name of ours leads to the program.
 PROGRAMS = {
-    "mame": Program("mame", "MAME", "mame lua-socket", "-version"),
-    "fceux": Program("fceux", "FCEUX", "fceux lua-socket"),
+    "mame": Program(
+        "mame", "MAME", "mame lua-socket", "-version", "5.[34]", "it keeps a core busy as it waits"
+    ),
+    "fceux": Program(
+        "fceux", "FCEUX", "fceux lua-socket", lua="5.1", without_luasocket="it cannot play"
+    ),
 }
 
 

@@ -176,6 +176,8 @@ class Emulator:
         self.seat.home.mkdir(parents=True, exist_ok=True)
         command = emulators.command(self._launch.emulator, self._launch.game, self.seat)
         command.prepare()
+        if self._log.exists():  # what it said before it fell
+            self._log.replace(self._log.with_name(f"before-{self._log.name}"))
         with self._log.open("wb") as output:
             self._process = subprocess.Popen(
                 command.arguments,
@@ -194,7 +196,7 @@ class Emulator:
         self._falls += 1
         text = f"emulator {self.seat.name} {how}"
         if for_good:
-            return f"{text}; not started again"
+            return f"{text}; not started again (log: {self._log})"
         if self._falls >= _MOST_FALLS:
             return f"{text}; it fell {self._falls} times in a row and stays down (log: {self._log})"
         wait_s = min(_LAST_RETRY_S, _FIRST_RETRY_S * 2 ** (self._falls - 1))
@@ -202,7 +204,7 @@ class Emulator:
         return f"{text}; starting it again in {wait_s:g} s"
 
     def last_words(self) -> str:
-        """Give the last line that it wrote."""
+        """Give the last line that it wrote; one that is set in with those it belongs to."""
         try:
             with self._log.open("rb") as log:
                 log.seek(max(0, log.seek(0, os.SEEK_END) - _TAIL_BYTES))
@@ -210,7 +212,10 @@ class Emulator:
         except OSError:
             return "its log is gone"
         lines = [line for line in lines if not line.startswith(_CHATTER)]
-        return lines[-1] if lines else "no output"
+        first = len(lines) - 1
+        while first > 0 and lines[first].startswith(" "):
+            first -= 1
+        return " ".join(line.strip() for line in lines[first:]) or "no output"
 
 
 class Fleet:

@@ -106,7 +106,8 @@ def _found(kind: str) -> Text:
     try:
         if kind in emulators.PROGRAMS:
             program = emulators.PROGRAMS[kind]
-            return Text(f"{program.path()} {program.version()}")
+            found = Text(f"{program.path()} {program.version()}")
+            return found.append(f"\n{program.lack()}", "yellow") if program.lack() else found
         return Text(f"{_PACKAGES[kind]} {metadata.version(_PACKAGES[kind])}")
     except LaunchError as error:
         return Text(str(error), "red")

@@ -181,6 +181,35 @@ def test_a_wrong_game_is_told_everything_that_is_wrong(lua: Lua) -> None:
     )
 
 
+RIGHT = """{ name = "g", observation = {dtype = "float32", shape = {1}, read = print},
+  actions = {discrete = {{name = "stick", choices = 2}}, apply = print, release = print},
+  rewards = {"r"}, reward = print, episode = {ready = print, over = print} }"""
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong", "words"),
+    [
+        ("{ name", "{ frameskip = 4, name", "frameskip is no field of a game"),
+        ("{ready", "{idle_frame = 0, ready", "episode.idle_frame is no field of a game"),
+        ("{dtype", "{size = 1, dtype", "observation.size is no field of a game"),
+        ("{ name", "{ frame_skip = 0, name", "frame_skip must be 1 or more, not 0"),
+        ("shape = {1}", "shape = {0}", "observation.shape[1] must be 1 or more, not 0"),
+        ("choices = 2", "choices = 0", "actions.discrete[1].choices must be 1 or more"),
+        ('{"r"}', "{7}", "rewards[1] must be a name, not 7"),
+        (
+            "apply",
+            'continuous = {{name = "x", low = 1, high = 1}}, apply',
+            "actions.continuous[1].low must be less than its high",
+        ),
+    ],
+)
+def test_what_would_be_ignored_is_named_too(lua: Lua, right: str, wrong: str, words: str) -> None:
+    problems = lua.load("game.lua")[b"problems"]
+    assert lua.plain(problems(lua.runtime.eval(RIGHT.encode()))) in ([], {})
+    (found,) = lua.plain(problems(lua.runtime.eval(RIGHT.replace(right, wrong, 1).encode())))
+    assert words in found.decode()
+
+
 def test_pong_reads_its_ram(lua: Lua) -> None:
     """A memory image of our own: own paddle, ball, scores."""
     memory = {0x80 + 49: 136, 0x80 + 50: 121, 0x80 + 51: 163, 0x80 + 54: 125}

@@ -305,6 +305,15 @@ def test_a_fallen_emulator_is_started_again_later_and_later(stage: Stage) -> Non
     assert fleet.tend() == []
 
 
+def test_last_words_of_several_lines_are_told_and_kept(stage: Stage, tmp_path: Path) -> None:
+    fleet, clock = stage(r"print('noise\nthe game is not right:\n  no name\n  no shape'); exit(3)")
+    assert "ended with code 3: the game is not right: no name no shape; starting" in news(fleet)
+    clock.ahead += 2
+    assert news(fleet) == "emulator ale-x-1 started again"
+    (kept,) = tmp_path.rglob("before-*")
+    assert "noise" in kept.read_text()
+
+
 def test_an_emulator_that_ran_for_long_is_forgiven(stage: Stage) -> None:
     fleet, clock = stage("raise SystemExit(1)")
     for _ in range(8):
@@ -317,7 +326,7 @@ def test_an_emulator_that_ran_for_long_is_forgiven(stage: Stage) -> None:
 
 def test_a_refused_emulator_is_not_started_again(stage: Stage) -> None:
     fleet, clock = stage("print('wrong token'); raise SystemExit(2)")
-    assert "wrong token; not started again" in news(fleet)
+    assert "wrong token; not started again (log: " in news(fleet)
     clock.ahead += 1000
     assert fleet.tend() == []
 

@@ -65,6 +65,22 @@ def test_an_emulator_that_is_there_is_shown_with_place_and_version() -> None:
     assert "yes" in row(shown(), "pong2600", "mame")
 
 
+def test_a_missing_luasocket_is_told_with_what_becomes_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(emulators, "_LUA_PLACES", ("nowhere",))
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert "it cannot play; on Debian: apt-get install lua-socket" in (
+        emulators.PROGRAMS["fceux"].lack()
+    )
+    assert "it keeps a core busy" in emulators.PROGRAMS["mame"].lack()
+    core = tmp_path / ".luarocks" / "lib" / "lua" / "5.1" / "socket" / "core.so"
+    core.parent.mkdir(parents=True)
+    core.touch()
+    assert not emulators.PROGRAMS["fceux"].lack()
+    assert emulators.PROGRAMS["mame"].lack()  # which has another Lua
+
+
 def test_what_is_missing_is_told_with_the_fix(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
