@@ -107,7 +107,8 @@ def _found(kind: str) -> Text:
         if kind in emulators.PROGRAMS:
             program = emulators.PROGRAMS[kind]
             found = Text(f"{program.path()} {program.version()}")
-            return found.append(f"\n{program.lack()}", "yellow") if program.lack() else found
+            lack = program.lack()
+            return found.append(f"\n{lack}", "yellow") if lack else found
         return Text(f"{_PACKAGES[kind]} {metadata.version(_PACKAGES[kind])}")
     except LaunchError as error:
         return Text(str(error), "red")
