@@ -162,6 +162,24 @@ class Stage:
             if port in (0, by)
         }
 
+    def goes_on_alone_and_comes_back(self, frames: str = r"[\d,]+") -> None:
+        """Check that the checkpoint is good for one learner on one machine, and back."""
+        steps = self.steps()
+        assert self.server.stop() == 0, self.server.text
+        self.server.kill()  # closes what it wrote to
+        alone = Server(self.runs, *QUICK)
+        try:
+            assert alone.wait_for(rf"resumed: {frames} frames, {steps:,} steps")
+            client = Marked(9, [alone.port])
+            until(lambda: alone.steps > steps + 20)
+            client.finish()
+            assert alone.stop() == 0
+        finally:
+            alone.kill()
+        self.server = self.start()
+        found = self.server.wait_for(r"resumed: ([\d,]+) frames, ([\d,]+) steps")
+        assert int(found[2].replace(",", "")) > steps + 20
+
     def every_answered_frame_is_there_once(
         self, lost: frozenset[tuple[float, float]] = frozenset()
     ) -> None:

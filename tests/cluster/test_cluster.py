@@ -15,7 +15,7 @@ from live import ROOT, Server, until
 
 from server.controls import Command, Verb
 from tests.cluster.conftest import Nodes
-from tests.cluster.stage import LEARNER, QUICK, Marked, Stage
+from tests.cluster.stage import LEARNER, Stage
 from tools.control import Line, find
 
 pytestmark = pytest.mark.timeout(300)
@@ -73,22 +73,8 @@ def test_two_nodes_play_learn_and_are_steered_as_one(
     with Line(find(tmp_path, "default")) as line:
         assert "frames forgotten" in line.obey(Command(Verb.FLUSH), "test")
     until(lambda: stage.ask(LEARNER, "progress").replay_size == 0)
-    # The end in good order; the checkpoint is good on one machine, and back.
-    steps = stage.steps()
-    assert stage.server.stop() == 0, stage.server.text
-    stage.server.kill()  # closes what it wrote to
-    alone = Server(tmp_path, *QUICK)
-    try:
-        assert alone.wait_for(rf"resumed: {played:,} frames, {steps:,} steps")
-        client = Marked(9, [alone.port])
-        until(lambda: alone.steps > steps + 20)
-        client.finish()
-        assert alone.stop() == 0
-    finally:
-        alone.kill()
-    stage.server = stage.start()
-    found = stage.server.wait_for(r"resumed: ([\d,]+) frames, ([\d,]+) steps")
-    assert int(found[2].replace(",", "")) > steps + 20
+    # The end in good order.
+    stage.goes_on_alone_and_comes_back(f"{played:,}")
     assert stage.server.stop() == 0, stage.server.text
     nodes.remove(node)
 

@@ -8,12 +8,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from live import Server, until
+from live import until
 
 from server.controls import Command, Verb
 from server.train.trainer import TrainerState
 from tests.cluster.conftest import Nodes
-from tests.cluster.stage import LEARNER, QUICK, Marked, Stage
+from tests.cluster.stage import LEARNER, Stage
 from tools.control import Line, find
 
 pytestmark = pytest.mark.timeout(300)
@@ -68,22 +68,7 @@ def test_two_learners_are_one_to_everybody_else(stage: Stage, tmp_path: Path) ->
     with Line(find(tmp_path, "default")) as line:
         line.obey(Command(Verb.FLUSH), "test")
     until(lambda: not any(stage.ask(n, "progress").replay_size for n in stage.learners))
-    # The checkpoint is good for one learner on one machine, and back.
-    steps = stage.steps()
-    assert stage.server.stop() == 0, stage.server.text
-    stage.server.kill()
-    alone = Server(tmp_path, *QUICK)
-    try:
-        assert alone.wait_for(rf"resumed: [\d,]+ frames, {steps:,} steps")
-        client = Marked(9, [alone.port])
-        until(lambda: alone.steps > steps + 20)
-        client.finish()
-        assert alone.stop() == 0
-    finally:
-        alone.kill()
-    stage.server = stage.start()
-    found = stage.server.wait_for(r"resumed: ([\d,]+) frames, ([\d,]+) steps")
-    assert int(found[2].replace(",", "")) > steps + 20
+    stage.goes_on_alone_and_comes_back()
     are_the_same(stage)
 
 
