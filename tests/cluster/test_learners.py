@@ -41,6 +41,8 @@ def are_the_same(stage: Stage) -> None:
     assert len({stage.ask(name, "digest") for name in stage.learners}) == 1
     with Line(find(stage.runs, "default")) as line:
         line.obey(Command(Verb.SET, "training", "on"), "test")
+    # The server has obeyed, but the learner hears of it with the next exchange.
+    until(lambda: stage.ask(LEARNER, "progress").state is not TrainerState.PAUSED)
 
 
 def test_two_learners_are_one_to_everybody_else(stage: Stage, tmp_path: Path) -> None:
