@@ -43,6 +43,9 @@ async def measure(options: argparse.Namespace) -> Round:
         take(f"dice_numpy_us_{rows}", _numpy_dice(rows))
         take(f"append_us_{rows}", stage.append_work(rows))
         take(f"flush_us_{rows}", stage.flush_work(rows))
+        lane_work = stage.lane_work(rows)
+        if lane_work is not None:
+            take(f"lane_us_{rows}", lane_work)
     figures |= burst.measure(_FEW_AND_MANY[-1], options.seconds)
     figures["probe_us"] = await _probe_us(options.seconds)
     take("sample_us", stage.sample_work(stage.rules.steps_per_sample * options.batch_size))

@@ -14,6 +14,7 @@ import config
 from bench.load import workload
 from server.app import prepare_process
 from server.batcher import Batcher
+from server.lane import Lane
 from server.learn.learner import Learner, Rules
 from server.learn.network import Shape, make_inference
 from server.learn.policy import Coding, Mix, Policy
@@ -85,18 +86,42 @@ class Stage:
 
         return lone_work if rows == 1 else work  # as the batcher does
 
-    def flush_work(self, clients: int) -> Callable[[], None]:
-        """Answer one frame of each client; the replies are thrown away."""
+    def lane_work(self, clients: int) -> Callable[[], None] | None:
+        """Answer one message of each client in C; the replies are thrown away."""
+        lane = Lane.of(self.spaces, self.policy, self.replay, 1)
+        if lane is None:
+            return None
+        batcher, sessions = self._players(clients, lane)
+        takers = [batcher.taker(session) or session.read for session in sessions]
+        messages = [
+            wire.encode_frame(wire.Frame(70_000, 0, [0.0], row.tobytes()))
+            for row in self.observation(clients)
+        ]
+
+        def work() -> None:
+            for session, take, message in zip(sessions, takers, messages, strict=True):
+                session.last_sequence = 69_999  # the same message is the next one again
+                take(message)
+            batcher.flush()
+
+        return work
+
+    def _players(self, clients: int, lane: Lane | None) -> tuple[Batcher, list[Session]]:
         batcher = Batcher(
             policy=self.policy,
             replay=self.replay,
+            lane=lane,
             schedule=lambda call: None,
             on_appended=lambda head: None,
             on_episode=lambda session, earned: None,
         )
         batcher.mix, batcher.players = _MIX, clients
         hello = self._hello()
-        sessions = [Session(session_id=str(number), hello=hello) for number in range(clients)]
+        return batcher, [Session(session_id=str(number), hello=hello) for number in range(clients)]
+
+    def flush_work(self, clients: int) -> Callable[[], None]:
+        """Answer one frame of each client in Python; the replies are thrown away."""
+        batcher, sessions = self._players(clients, None)
         observations = [row.tobytes() for row in self.observation(clients)]
         numbers: Iterator[int] = itertools.count()
 

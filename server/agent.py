@@ -16,6 +16,7 @@ from server.batcher import Batcher
 from server.controls import Controls
 from server.curves import Place
 from server.history import History
+from server.lane import Lane
 from server.learn import checkpoint as checkpoints
 from server.learn.checkpoint import Checkpoint, CheckpointError
 from server.learn.learner import Report
@@ -103,6 +104,7 @@ class Agent:
             policy=policy,
             replay=replay,
             frame_stack=shape.frame_stack,
+            lane=Lane.of(spaces, policy, replay, shape.frame_stack),
             schedule=schedule_call,
             on_appended=self._on_appended,
             on_episode=self._on_episode,

@@ -23,7 +23,7 @@ import torch
 
 from config import Config
 from server import album as album_module
-from server import descriptors, dials, front, nursery, urgency, versions
+from server import descriptors, dials, front, native, nursery, urgency, versions
 from server import fleet as fleet_module
 from server import gate as gate_module
 from server import governor as governor_module
@@ -45,7 +45,6 @@ from server.gate import Gate
 from server.governor import Governor
 from server.helm import Helm, HelmError
 from server.journal import Change, Journal
-from server.learn import native
 from server.learn.checkpoint import CheckpointError
 from server.learn.replay import ReplayError
 from server.lobby import Lobby, Refused

@@ -6,6 +6,7 @@ numpy call for the batch: with the batches of a loop turn (1 to 64 frames) both 
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -13,6 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from server.lane import MOST_ROWS, Lane
 from server.learn.policy import Decision, Mix, Policy
 from server.learn.replay import Frames, Replay
 from server.net.wire import ENDED, START, Executed, Frame, Source, encode_action
@@ -35,6 +37,7 @@ class Batcher:
         policy: Policy,
         replay: Replay,
         frame_stack: int = 1,
+        lane: Lane | None = None,
         schedule: Callable[[Callable[[], None]], object],
         on_appended: Callable[[int], None],
         on_episode: Callable[[Session, float], None],
@@ -46,6 +49,7 @@ class Batcher:
         self._policy = policy
         self._replay = replay
         self._frame_stack = frame_stack
+        self._lane = lane
         self._schedule = schedule
         self._on_appended = on_appended
         self._on_episode = on_episode
@@ -54,6 +58,26 @@ class Batcher:
         self.players = 0  # connected clients
         self._turn = 0
         self._waiting: list[tuple[Session, Frame, float]] = []  # and when each arrived
+
+    def taker(self, session: Session) -> Callable[[bytes], None] | None:
+        """Give who takes a client's messages as they come; None where each must be read first."""
+        return None if self._lane is None else functools.partial(self._take, self._lane, session)
+
+    def _take(self, lane: Lane, session: Session, message: bytes) -> None:
+        """Take what is probably a frame; when it is answered, see ``add``."""
+        if session.settings is not None:  # lane.c does not know how to tell them
+            session.read(message)
+            return
+        if session.turn == self._turn:
+            self.flush()
+        session.turn = self._turn
+        session.arrived_s = time.monotonic()
+        rows = lane.add(session, message)
+        waiting = len(self._waiting)
+        if self.players <= _FEW or rows + waiting >= self.players or rows == MOST_ROWS:
+            self.flush()
+        elif rows + waiting == 1:
+            self._schedule(self.flush)
 
     def add(self, session: Session, frame: Frame) -> None:
         """Take a frame; it is answered when the loop has seen what else arrived.
@@ -78,6 +102,8 @@ class Batcher:
 
     def flush(self) -> None:
         """Answer every frame that waits."""
+        if self._lane is not None and self._lane:
+            self._answer_messages(self._lane)
         waiting = self._waiting
         if not waiting:
             return
@@ -121,6 +147,25 @@ class Batcher:
             latency(latency_s)
             note(session, frames[row], rewards[row], sources[row], first + row, seen_s)
         self._count(first, len(frames))
+
+    def _answer_messages(self, lane: Lane) -> None:
+        """Answer what waits in the lane; what turns out to be something else is read first."""
+        self._turn += 1
+        rows, first = len(lane), self._replay.head
+        left = lane.answer(self._policy.explore(rows, self.mix), self._version())
+        sessions, messages = lane.empty()
+        if left is None:
+            for session, message in zip(sessions, messages, strict=True):
+                session.read(message)
+            return
+        self.latency_s.extend(lane.latencies_s(rows))
+        for row, sent, ended in left:
+            session = sessions[row]
+            if sent >= 0:
+                session.write(session.last_reply[sent:])
+            if ended:
+                self._end_episode(session, Source.POLICY)
+        self._count(first, rows)
 
     def _reply(
         self,
@@ -225,12 +270,15 @@ class Batcher:
             session.episode_return += reward
         if frame.flags & ENDED:
             session.last_index = -1
-            session.episodes += 1
-            session.last_return = session.episode_return
-            # The answer to an episode's last frame is never carried out.
-            played = session.not_its_own() - (source >= Source.EXPERT)
-            session.guided = played - session.guided_before
-            self._on_episode(session, session.episode_return)
+            self._end_episode(session, source)
+
+    def _end_episode(self, session: Session, source: int) -> None:
+        session.episodes += 1
+        session.last_return = session.episode_return
+        # The answer to an episode's last frame is never carried out.
+        played = session.not_its_own() - (source >= Source.EXPERT)
+        session.guided = played - session.guided_before
+        self._on_episode(session, session.episode_return)
 
     def _look_back(self, session: Session, sequence: int) -> None:
         """Answer a number that was used before: once more if its answer may have been lost."""

@@ -73,7 +73,11 @@ class Lobby:
             return
         session = guest.session
         session.attach(
-            connection.address, connection.write, lambda why: connection.close(Error(why))
+            connection.address,
+            connection.write,
+            lambda why: connection.close(Error(why)),
+            connection.read,
+            connection.outlet,
         )
         session.settings = None  # the Welcome tells them all
         connection.welcome(
@@ -82,6 +86,7 @@ class Lobby:
             functools.partial(guest.agent.batcher.add, session),
             functools.partial(self._lost, guest, connection),
             session.show,
+            guest.agent.batcher.taker(session),
         )
         self._count_clients(guest.agent)
         word = "came back to" if resumed else "joined"

@@ -343,6 +343,14 @@ class Recent:
         self._values[self._count % self._size] = value
         self._count += 1
 
+    def extend(self, values: array[float]) -> None:
+        """Note several values, at most as many as are kept."""
+        at = self._count % self._size
+        first = min(len(values), self._size - at)
+        self._values[at : at + first] = values[:first]
+        self._values[: len(values) - first] = values[first:]
+        self._count += len(values)
+
     def since(self, count: int) -> tuple[npt.NDArray[np.float64], int]:
         """Give the values since there were so many, as far as they are kept, and how many now."""
         fresh = min(self._count - count, self._size)

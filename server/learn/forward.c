@@ -4,7 +4,8 @@
    (inputs + 1) rows each, the bias last, layer after layer. Up to four observations go through a
    panel together, so that each weight is read once for all of them. */
 
-#include <stdint.h>
+#include "forward.h"
+
 #include <string.h>
 
 #define WIDE 8
@@ -13,19 +14,6 @@
 
 typedef float wide __attribute__((vector_size(WIDE * sizeof(float)), aligned(4), may_alias));
 typedef int32_t bits __attribute__((vector_size(WIDE * sizeof(int32_t))));
-
-struct network {
-    int32_t layers;
-    int32_t heads;
-    const int32_t *sizes; /* of each layer's input, and of the last one's output */
-    const int32_t *ends;  /* where each head ends in the output */
-    const float *panels;
-    float *from; /* (rows, widest) the observations, and then what every second layer says */
-    float *to;   /* (rows, widest) what the others say */
-    int32_t widest;
-    int32_t value_bytes; /* of a lone observation: 1 or, as floats, 4 */
-    int32_t *best; /* (heads) */
-};
 
 /* One panel for some rows; chains: sums that run side by side where there are few rows. */
 inline_always void panel(const int rows, const int chains, const float *x, const float *weights,
@@ -100,11 +88,7 @@ int32_t choose(const struct network *network, const void *observation)
     const float *out = where ? network->to : network->from;
     int start = 0;
     for (int head = 0; head < network->heads; head++) {
-        int best = start;
-        for (int i = start + 1; i < network->ends[head]; i++)
-            if (out[i] > out[best])
-                best = i;
-        network->best[head] = best - start;
+        network->best[head] = best_of(out, start, network->ends[head]);
         start = network->ends[head];
     }
     return where;

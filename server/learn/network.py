@@ -20,7 +20,8 @@ import torch
 import torch.nn.functional as F  # noqa: N812 - torch's own convention
 from torch import Tensor, nn
 
-from server.learn import native
+from server import native
+from server.learn.mlp import Mlp
 from server.spaces import Observation, Spaces
 
 Floats = npt.NDArray[np.float32]
@@ -331,6 +332,9 @@ class NumpyInference:
     Each layer's bias is the last row of its matrix, and each layer's input ends with a 1 for it.
     """
 
+    in_c = False
+    mlp: Mlp | None = None
+
     def __init__(self, spaces: Spaces, shape: Shape, seed: int | None = 0) -> None:
         self._network = HybridNetwork(spaces, shape)  # knows how to read weights
         self._flat, _ = flatten_parameters(self._network)
@@ -400,6 +404,9 @@ class NumpyInference:
 class NativeInference(NumpyInference):
     """Plays with the forward pass in C: the same, several times as fast for a few rows."""
 
+    in_c = True
+    mlp: Mlp  # once there are weights
+
     def __init__(
         self, spaces: Spaces, shape: Shape, library: ctypes.PyDLL, seed: int | None = 0
     ) -> None:
@@ -410,19 +417,22 @@ class NativeInference(NumpyInference):
         """Take over a copy of the weights; noisy layers get other noise, or none."""
         super().load(weights, still=still)
         branches, dtype = self._split.branches, self._dtype.name
-        self._mlp = native.Mlp(self._library, self._layers, branches, dtype)
+        self.mlp = Mlp(self._library, self._layers, branches, dtype)
 
     def __call__(self, observation: npt.NDArray[Any]) -> Outputs:
         """Judge a batch of observations: (batch, values)."""
-        return self._split(self._mlp.judge(observation))
+        return self._split(self.mlp.judge(observation))
 
     def best(self, observation: bytes) -> tuple[list[int], list[float]]:
         """Give the best choices, and continuous values, for a lone observation, as it came."""
-        return self._split.named(*self._mlp.choose(observation))
+        return self._split.named(*self.mlp.choose(observation))
 
 
 class TorchInference:
     """Plays with a torch module of its own: for images, for a GPU, for the rarer shapes."""
+
+    in_c = False
+    mlp: Mlp | None = None
 
     def __init__(self, spaces: Spaces, shape: Shape, device: str, seed: int | None = 0) -> None:
         self._device = torch.device(device)

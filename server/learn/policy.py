@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from server.learn.mlp import Mlp
 from server.learn.network import Inference, Weights
 from server.net.wire import Choice, Source
 from server.spaces import Actions
@@ -111,6 +112,16 @@ class Policy:
         self.compared = 0  # the expert's proposals so far
         self.agreed = 0  # of them, those that the network would have chosen too
 
+    @property
+    def in_c(self) -> bool:
+        """Whether the network plays in C."""
+        return self._inference.in_c
+
+    @property
+    def mlp(self) -> Mlp | None:
+        """The network that plays in C, once there are weights."""
+        return self._inference.mlp
+
     def load(self, weights: Weights) -> bool:
         """Play with these weights from now on; False, and no change, if any is not finite."""
         if not np.isfinite(weights.flat).all():
@@ -153,6 +164,12 @@ class Policy:
                     choice[row], continuous[row] = self.coding.from_wire(expert)
                     source[row] = _EXPERT
         return Decision(choice, continuous, source)
+
+    def explore(self, count: int, mix: Mix) -> list[tuple[int, list[int]]]:
+        """Roll the dice for so many frames: the rows that they strike, and a choice for each."""
+        if not mix.epsilon:
+            return []
+        return [(row, self._any_choice()) for row in self._struck(count, mix.epsilon)]
 
     def act_one(
         self, observation: bytes, expert: Choice | None, mix: Mix

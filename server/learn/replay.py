@@ -243,6 +243,25 @@ class Replay:
         self._head[0] = self._head_again[0] = head
         self._floor[0] = self._floor_again[0] = floor
 
+    def addresses(self) -> dict[str, int]:
+        """Give where its columns and its head are in memory, for the lane in C that writes there.
+
+        The replay itself must be kept: it owns that memory.
+        """
+        columns = {
+            "observation": self._observation,
+            "choice": self._choice,
+            "reward": self._reward,
+            "flags": self._flags,
+            "source": self._source,
+            "version": self._version,
+            "next": self._next,
+            "prev": self._prev,
+            "head": self._head,
+            "head_again": self._head_again,
+        }
+        return {name: column.ctypes.data for name, column in columns.items()}
+
     @property
     def head(self) -> int:
         """Number of frames ever appended, which is the index of the next one."""

@@ -7,6 +7,7 @@ and closed; no exception of one connection reaches another or the loop.
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import errno
 import os
 import secrets
@@ -81,6 +82,8 @@ class Desk(Interface):
 class Connection(asyncio.Protocol):
     """One client's socket."""
 
+    _direct = True  # whether bytes may go out without passing ``write``
+
     def __init__(self, listener: Listener) -> None:
         self._listener = listener
         self._now_s = listener.now_s
@@ -90,7 +93,10 @@ class Connection(asyncio.Protocol):
         self._hello: Hello | None = None  # of a client that is being challenged
         self._transport: asyncio.Transport = cast(asyncio.Transport, None)  # until it is made
         self._plain_fd: int | None = None  # where bytes go out as they are
+        # The same for code in C, -1 while it must not: where others wait, or after the last word.
+        self.outlet = ctypes.c_int32(-1)
         self._on_frame: Callable[[Frame], None] | None = None
+        self._on_message: Callable[[bytes], None] | None = None
         self._on_lost: Callable[[str], None] | None = None
         self._on_preview: Callable[[Preview], None] | None = None
         self._lost = False
@@ -113,6 +119,7 @@ class Connection(asyncio.Protocol):
         sock = transport.get_extra_info("socket")
         if sock is not None and transport.get_extra_info("sslcontext") is None:
             self._plain_fd = sock.fileno()
+            self.outlet.value = self._plain_fd if self._direct else -1
         if sock is not None and sock.family in (socket.AF_INET, socket.AF_INET6):
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             # Bounds what the kernel holds for a client that does not read its (tiny) replies.
@@ -126,6 +133,16 @@ class Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """Take bytes from the client."""
         self.heard_s = self._now_s()
+        if self._on_message is None or not self._protocol.may_be_usual(data):
+            self.read(data)
+            return
+        try:
+            self._on_message(data)
+        except Exception as error:  # the rim of one connection: reported, and it alone is closed
+            self._fail(error)
+
+    def read(self, data: bytes) -> None:
+        """Find out what bytes say, and have it done."""
         frame = self._protocol.lone_frame(data)
         if frame is None:
             self._work(self._protocol.receive(data))
@@ -133,7 +150,7 @@ class Connection(asyncio.Protocol):
             return
         try:
             self._on_frame(frame)  # type: ignore[misc]  # set by the welcome
-        except Exception as error:  # the rim of one connection: reported, and it alone is closed
+        except Exception as error:  # the rim of one connection, as above
             self._fail(error)
 
     def _work(self, events: Iterator[Event], waiting: Frame | None = None) -> None:
@@ -191,6 +208,7 @@ class Connection(asyncio.Protocol):
     def connection_lost(self, error: Exception | None) -> None:
         """End a connection."""
         self._lost = True
+        self.outlet.value = -1
         self._listener.closed(self)
         if self._on_lost is not None:
             self._on_lost(self._reason)
@@ -219,12 +237,15 @@ class Connection(asyncio.Protocol):
         on_frame: Callable[[Frame], None],
         on_lost: Callable[[str], None],
         on_preview: Callable[[Preview], None] | None = None,
+        on_message: Callable[[bytes], None] | None = None,
     ) -> None:
         """Let the client play; say who takes its frames and who learns when it is gone.
 
-        Pictures that nobody takes are dropped.
+        Pictures that nobody takes are dropped. Who takes messages gets those that have the length
+        of a usual frame as they came, and gives back by ``read`` what turns out to be none.
         """
         self._on_frame, self._on_lost, self._on_preview = on_frame, on_lost, on_preview
+        self._on_message = on_message
         self._listener.greeted(self)
         self.write(self._protocol.welcome(welcome, spaces))
 
@@ -252,7 +273,10 @@ class Connection(asyncio.Protocol):
         except OSError:  # no room, or nobody there: the transport knows what to do
             sent = 0
         if sent < len(data):
+            self.outlet.value = -1  # nothing may overtake the rest
             transport.write(data[sent:])
+        elif self._direct:
+            self.outlet.value = self._plain_fd
 
     def close(self, farewell: Reject | Bye | Error) -> None:
         """Say a last word and close."""
@@ -265,6 +289,7 @@ class Connection(asyncio.Protocol):
 
     def _end(self) -> None:
         """Close as soon as what was said is delivered."""
+        self.outlet.value = -1
         self._transport.close()
         # A client that does not read would keep a closing transport open for ever.
         asyncio.get_running_loop().call_later(_LINGER_S, self._cut)

@@ -69,6 +69,7 @@ class Protocol:
         "_read_frame",
         "_splitter",
         "_token",
+        "_usual_sizes",
         "state",
     )
 
@@ -80,6 +81,18 @@ class Protocol:
         self._max_message_bytes = max_message_bytes
         self._splitter = wire.Splitter(min(max_message_bytes, wire.MAX_OPENING_BYTES))
         self._read_frame: wire.FrameReader | None = None
+        self._usual_sizes: frozenset[int] = frozenset()
+
+    def may_be_usual(self, data: bytes) -> bool:
+        """Say whether these bytes have the length of just one Frame of the usual form.
+
+        What is in them is not looked at: whoever takes them does, and ``lone_frame`` may.
+        """
+        return (
+            len(data) in self._usual_sizes
+            and self.state is State.PLAYING
+            and not self._splitter.buffered_bytes
+        )
 
     def lone_frame(self, data: bytes) -> Frame | None:
         """Give the Frame if these bytes are just one: nearly always, and several times cheaper.
@@ -140,6 +153,7 @@ class Protocol:
             raise RuntimeError(f"welcome in state {self.state.name}")
         self.state = State.PLAYING
         self._read_frame = wire.FrameReader(spaces)
+        self._usual_sizes = self._read_frame.usual_sizes
         self._splitter.max_bytes = self._max_message_bytes
         if self._token:
             shown = proof.by_server(self._token, self._nonce, self._hello)

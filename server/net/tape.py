@@ -127,6 +127,8 @@ class Tape:
 class TapedConnection(Connection):
     """A connection whose messages go onto a tape, in both directions."""
 
+    _direct = False
+
     def __init__(self, listener: Listener, tape: Tape) -> None:
         super().__init__(listener)
         self._tape = tape

@@ -356,7 +356,7 @@ def unpack(payload: bytes) -> Any:
 class FrameReader:
     """Reads the Frames of one client, checking each against the spaces it announced."""
 
-    __slots__ = ("_marks", "_observation_bytes", "_rewards", "_spaces", "_usual")
+    __slots__ = ("_marks", "_observation_bytes", "_rewards", "_spaces", "_usual", "usual_sizes")
 
     def __init__(self, spaces: Spaces) -> None:
         self._spaces = spaces
@@ -364,6 +364,8 @@ class FrameReader:
         self._observation_bytes = spaces.observation.size_bytes
         self._marks = _usual_marks(self._rewards, self._observation_bytes)
         self._usual = _usual_forms(self._marks, self._observation_bytes)
+        # Of a whole message, header included, that may have the usual form.
+        self.usual_sizes = frozenset(form.size for form in self._usual.values())
 
     def usual(self, data: bytes) -> Frame | None:
         """Give the Frame of a whole message, header included, if it has the usual form.
@@ -427,17 +429,20 @@ class FrameReader:
 
 def _usual_marks(rewards: int, observation_bytes: int) -> tuple[bytes, ...]:
     """Give the type bytes that stand before each reward and before the observation."""
-    if observation_bytes < 1 << 8:
-        binary = b"\xc4" + observation_bytes.to_bytes(1, "big")
-    elif observation_bytes < 1 << 16:
-        binary = b"\xc5" + observation_bytes.to_bytes(2, "big")
-    else:
-        binary = b"\xc6" + observation_bytes.to_bytes(4, "big")
     if rewards > _MOST_USUAL_REWARDS:
         return ()
-    marks = [b"\xcb"] * rewards + [binary]
+    marks = [b"\xcb"] * rewards + [bytes_mark(observation_bytes)]
     marks[0] = bytes([0x90 | rewards]) + marks[0]
     return tuple(marks)
+
+
+def bytes_mark(count: int) -> bytes:
+    """Give the type bytes that stand before so many bytes."""
+    if count < 1 << 8:
+        return b"\xc4" + count.to_bytes(1, "big")
+    if count < 1 << 16:
+        return b"\xc5" + count.to_bytes(2, "big")
+    return b"\xc6" + count.to_bytes(4, "big")
 
 
 def _usual_forms(marks: tuple[bytes, ...], observation_bytes: int) -> dict[bytes, struct.Struct]:

@@ -15,9 +15,8 @@ import pytest
 
 from bench import __main__ as command_line
 from bench import foe, homes, options, scale, soak
-from server import emulators
+from server import emulators, native
 from server.emulators import LaunchError, Program
-from server.learn import native
 from server.learn.learner import Rules
 from server.train.workers import Worker
 

@@ -46,6 +46,12 @@ def test_each_work_does_its_part(stage: Stage) -> None:
     assert stage.replay.head == head + 16 + 8
     # The second turn of each client is linked to its first.
     assert stage.replay.linked(np.arange(head + 16, head + 20)).all()
+    lane_work = stage.lane_work(4)
+    if lane_work is not None:  # there is a C compiler
+        lane_work()
+        lane_work()
+        assert stage.replay.head == head + 16 + 16
+        assert stage.replay.linked(np.arange(head + 24, head + 28)).all()
     stage.decode_work()()
     steps = stage.learner.report.steps
     stage.step_work()()

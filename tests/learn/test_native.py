@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from server.learn import native
+from server import native
+from server.learn.mlp import Mlp
 from server.learn.network import NativeInference, NumpyInference, Shape, make_inference
 from server.spaces import Actions, Discrete, Observation, Spaces
 
@@ -44,7 +45,7 @@ def expected(layers: list[np.ndarray], rows: np.ndarray) -> np.ndarray:
 def test_a_network_small_enough_for_paper() -> None:
     first = np.array([[1, -1], [2, 1], [0.5, 0]], np.float32)  # two inputs and the bias
     last = np.array([[1, 0, -1], [3, 1, 0], [0, 0.5, 4]], np.float32)
-    mlp = native.Mlp(compiled(), [first, last], [3])
+    mlp = Mlp(compiled(), [first, last], [3])
     # (1, 2) -> (5.5, 1) -> (8.5, 1.5, -1.5); (-1, 1) -> (1.5, 2) -> (7.5, 2.5, 2.5)
     said = mlp.judge(np.array([[1, 2], [-1, 1]], np.float32))
     assert said.tolist() == [[8.5, 1.5, -1.5], [7.5, 2.5, 2.5]]
@@ -68,7 +69,7 @@ def test_it_says_what_numpy_says(sizes: list[int], rows: int, seed: int) -> None
     given_rows = rng.standard_normal((rows, sizes[0])).astype(np.float32)
     cut = int(rng.integers(1, sizes[-1] + 1))
     branches = [cut, sizes[-1] - cut] if cut < sizes[-1] else [cut]
-    mlp = native.Mlp(compiled(), layers, branches)
+    mlp = Mlp(compiled(), layers, branches)
     want = expected([layer.astype(np.float64) for layer in layers], given_rows.astype(np.float64))
     scale = np.abs(want).max() + 1
     got = mlp.judge(given_rows)
@@ -85,7 +86,7 @@ def test_it_says_what_numpy_says(sizes: list[int], rows: int, seed: int) -> None
 def test_an_answer_stays_when_the_next_batch_passes_through() -> None:
     rng = np.random.default_rng(1)
     layers = [rng.standard_normal((4, 7)).astype(np.float32)]
-    mlp = native.Mlp(compiled(), layers, [7])
+    mlp = Mlp(compiled(), layers, [7])
     first = mlp.judge(np.ones((3, 3), np.float32))
     kept = first.copy()
     mlp.judge(np.full((9, 3), 5, np.float32))  # more rows than ever before
@@ -93,7 +94,7 @@ def test_an_answer_stays_when_the_next_batch_passes_through() -> None:
 
 
 def test_bytes_are_observations_too() -> None:
-    mlp = native.Mlp(compiled(), [np.array([[2, -2], [1, 0]], np.float32)], [2], "uint8")
+    mlp = Mlp(compiled(), [np.array([[2, -2], [1, 0]], np.float32)], [2], "uint8")
     assert mlp.judge(np.array([[255]], np.uint8)).tolist() == [[511, -510]]
     best, out = mlp.choose(bytes([255]))
     assert (best, out.tolist()) == ([0], [511, -510])
@@ -133,7 +134,7 @@ def test_a_cache_that_cannot_be_written_is_like_none(
 def test_many_may_compile_at_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     compiled()
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    code = "from server.learn import native; assert native.library() is not None"
+    code = "from server import native; assert native.library() is not None"
     started = [subprocess.Popen([sys.executable, "-c", code]) for _ in range(3)]
     assert [process.wait(60) for process in started] == [0, 0, 0]
     assert len(list((tmp_path / "coinop").iterdir())) == 1

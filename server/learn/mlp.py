@@ -1,21 +1,13 @@
-"""The forward pass in C, compiled once for this machine where it has a compiler.
+"""A plain network as forward.c reads it.
 
-Numpy needs a dozen calls for it, and each finds its code and the weights evicted by the emulators
-that ran meanwhile. Without a compiler there is no library, and numpy plays.
+Numpy needs a dozen calls for a forward pass, and each finds its code and the weights evicted by the
+emulators that ran meanwhile.
 """
 
 from __future__ import annotations
 
 import ctypes
-import functools
-import hashlib
-import os
-import platform
-import shutil
-import subprocess
-import tempfile
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,15 +15,11 @@ import numpy.typing as npt
 
 Floats = npt.NDArray[np.float32]
 
-_SOURCE = Path(__file__).with_name("forward.c")
-_COMPILERS = ("cc", "gcc", "clang")
-_OPTIONS = ("-O3", "-march=native", "-shared", "-fPIC")
-_COMPILE_S = 60.0
 _PANEL = 16  # columns, as in forward.c
 
 
 class _Network(ctypes.Structure):
-    """struct network of forward.c."""
+    """struct network of forward.h."""
 
     _fields_ = (
         ("layers", ctypes.c_int32),
@@ -71,13 +59,18 @@ class Mlp:
         self._rows = 0
         self._make_room(1)
 
+    def ready_for(self, rows: int) -> ctypes.c_void_p:
+        """Give forward.c's network, with room for so many observations."""
+        if rows > self._rows:
+            self._make_room(rows)
+        return self._network
+
     def judge(self, observation: npt.NDArray[Any]) -> Floats:
         """Give the outputs for a batch of observations: (batch, outputs)."""
         rows = len(observation)
-        if rows > self._rows:
-            self._make_room(rows)
+        network = self.ready_for(rows)
         self._first[:rows] = observation
-        said = self._said[self._forward(self._network, rows)]
+        said = self._said[self._forward(network, rows)]
         kept: Floats = said[:rows].copy()  # the next batch goes through the same memory
         return kept
 
@@ -118,52 +111,3 @@ def _panels(layer: Floats) -> Floats:
 
 def _padded(size: int) -> int:
     return -(-size // _PANEL) * _PANEL
-
-
-@functools.cache
-def library() -> ctypes.PyDLL | None:
-    """Give the compiled code; None where it cannot be had. The first call may take a second.
-
-    It keeps Python's lock: an answer takes microseconds, and getting the lock back from a thread
-    that trains could take milliseconds.
-    """
-    try:
-        source = _SOURCE.read_bytes()
-        path = _cache() / f"forward-{_fingerprint(source)}.so"
-        if not path.exists():
-            _compile(path)
-        found = ctypes.PyDLL(str(path))
-    except (OSError, subprocess.SubprocessError):
-        return None
-    found.forward.argtypes = (ctypes.c_void_p, ctypes.c_int32)
-    found.choose.argtypes = (ctypes.c_void_p, ctypes.c_char_p)
-    return found
-
-
-def _cache() -> Path:
-    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(home) / "coinop"
-
-
-def _fingerprint(source: bytes) -> str:
-    """Name what the code is made of and for: a home may be shared by unlike machines."""
-    processor = platform.processor()
-    about = Path("/proc/cpuinfo")
-    if about.exists():
-        lines = about.read_text(encoding="utf-8", errors="replace").splitlines()
-        told = [line for line in lines if line.startswith(("flags", "Features", "model name"))]
-        processor = "\n".join(sorted(set(told)))
-    parts = (source, platform.machine().encode(), processor.encode(), repr(_OPTIONS).encode())
-    return hashlib.sha256(b"\0".join(parts)).hexdigest()[:16]
-
-
-def _compile(path: Path) -> None:
-    compiler = next(filter(None, map(shutil.which, _COMPILERS)), None)
-    if compiler is None:
-        raise FileNotFoundError("no C compiler")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=path.parent) as room:
-        made = Path(room) / path.name
-        command = [compiler, *_OPTIONS, "-o", str(made), str(_SOURCE)]
-        subprocess.run(command, check=True, capture_output=True, timeout=_COMPILE_S)
-        made.replace(path)

@@ -1,0 +1,289 @@
+/* Answers the frames of one loop turn: reads, checks, chooses, stores and replies.
+
+   What batcher.py does in Python, for frames as they nearly always are: four fields in their usual
+   form, discrete actions, a plain network. Where any of them is something else, nothing is done at
+   all, and Python takes them one by one. */
+
+#include "learn/forward.h"
+
+#include <math.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <time.h>
+
+#define SOURCES 5
+#define EXPERT 2
+#define ENDED 3
+#define START 4
+#define ALL_FLAGS 7
+#define HEADER 4
+#define REPLY 64
+#define MOST_HEADS 15
+#define MOST_ROWS 1024
+#define MOST_REWARD 3e38
+#define MOST_VALUE 1e18f
+
+#ifndef MSG_NOSIGNAL
+#define MSG_NOSIGNAL 0 /* where it is not there, Python has the signal ignored */
+#endif
+
+struct session { /* session.py */
+    int64_t last_sequence;
+    int64_t last_index;
+    int64_t frames;
+    int64_t guided_before;
+    int64_t sources[SOURCES];
+    double episode_return;
+    double arrived_s;
+    double latency_s;
+    double seen_s;
+    const int32_t *outlet; /* the descriptor that replies go out by, -1 if Python must send them */
+    int32_t reply_bytes;
+    uint8_t reply[REPLY];
+};
+
+struct left { /* what Python has to see to */
+    int32_t row;
+    int32_t sent;  /* bytes of its reply, where that was not all of it; -1 where it was */
+    int32_t ended; /* whether its episode did */
+};
+
+struct lane { /* lane.py */
+    int64_t capacity;
+    int32_t rewards;
+    int32_t observation_bytes;
+    int32_t mark_bytes; /* of the type that stands before the observation */
+    uint8_t mark[8];
+    int32_t discrete; /* controls on the wire */
+    int32_t joint;    /* whether one head chooses for all of them */
+    const int32_t *choices; /* (discrete) */
+    uint8_t *observation;
+    int16_t *choice;
+    float *reward;
+    uint8_t *flags;
+    uint8_t *source;
+    uint32_t *version;
+    int32_t *next;
+    int32_t *prev;
+    int64_t *head;
+    int64_t *head_again;
+    struct session **sessions;    /* (rows) whose frames these are */
+    const int32_t *explored;      /* rows that the dice have struck, in order */
+    const int32_t *explored_choice; /* (explored, heads) what they do instead */
+    double *latency_s;            /* (rows) */
+    struct left *left;            /* (rows) */
+};
+
+struct frame {
+    int64_t sequence;
+    const uint8_t *observation;
+    double reward;
+    int32_t prev; /* slot */
+    uint8_t flags;
+    uint8_t source;
+    int16_t choice[MOST_HEADS];
+};
+
+static uint64_t big_endian(const uint8_t *at, int bytes)
+{
+    uint64_t value = 0;
+    for (int i = 0; i < bytes; i++)
+        value = value << 8 | at[i];
+    return value;
+}
+
+static double now_s(void)
+{
+    struct timespec now;
+#ifdef __APPLE__
+    clock_gettime(CLOCK_UPTIME_RAW, &now); /* what Python's monotonic clock is there */
+#else
+    clock_gettime(CLOCK_MONOTONIC, &now);
+#endif
+    return now.tv_sec + now.tv_nsec * 1e-9;
+}
+
+/* Read a frame of the usual form; give where it ends, or NULL for anything else. */
+static const uint8_t *read_frame(const struct lane *lane, const uint8_t *at, const uint8_t *end,
+                                 struct frame *frame)
+{
+    if (end - at < HEADER + 2 || at[4] != 0x94 || (at[5] != 0xcd && at[5] != 0xce))
+        return NULL;
+    int width = at[5] == 0xcd ? 2 : 4;
+    int64_t length = 2 + width + 1 + 1 + 9 * lane->rewards + lane->mark_bytes;
+    length += lane->observation_bytes;
+    int64_t told = at[0] | at[1] << 8 | at[2] << 16 | (int64_t)at[3] << 24;
+    if (told != length || end - at < HEADER + length)
+        return NULL;
+    at += HEADER + 2;
+    frame->sequence = big_endian(at, width);
+    frame->flags = at[width];
+    at += width + 1;
+    if (frame->flags > ALL_FLAGS || *at++ != (0x90 | lane->rewards))
+        return NULL;
+    frame->reward = 0;
+    for (int i = 0; i < lane->rewards; i++, at += 9) {
+        if (at[0] != 0xcb)
+            return NULL;
+        uint64_t bits = big_endian(at + 1, 8);
+        double reward;
+        memcpy(&reward, &bits, sizeof reward);
+        frame->reward += reward;
+    }
+    if (!(fabs(frame->reward) <= MOST_REWARD) || memcmp(at, lane->mark, lane->mark_bytes))
+        return NULL;
+    frame->observation = at + lane->mark_bytes;
+    return frame->observation + lane->observation_bytes;
+}
+
+/* Lay an observation before the network; say whether every value can be worked with. */
+static int lay_out(const struct network *network, const uint8_t *observation, float *x)
+{
+    int values = network->sizes[0];
+    if (network->value_bytes == 1) {
+        for (int i = 0; i < values; i++)
+            x[i] = observation[i];
+        return 1;
+    }
+    memcpy(x, observation, values * sizeof(float));
+    int sound = 1;
+    for (int i = 0; i < values; i++)
+        sound &= fabsf(x[i]) <= MOST_VALUE; /* false for NaN */
+    return sound;
+}
+
+/* Store frames behind the head: the data, then the head, then the links to them. */
+static void store(const struct lane *lane, struct frame *frames, int rows, int heads,
+                  uint32_t version)
+{
+    int64_t first = *lane->head, capacity = lane->capacity;
+    int64_t alive = first + rows > capacity ? first + rows - capacity : 0;
+    for (int row = 0; row < rows; row++) {
+        struct frame *frame = &frames[row];
+        struct session *session = lane->sessions[row];
+        int64_t slot = (first + row) % capacity;
+        /* A gap in the sequence cuts the chain: what happened in between is not known. */
+        int follows = !(frame->flags & START) && frame->sequence == session->last_sequence + 1;
+        int64_t before = follows ? session->last_index : -1;
+        frame->prev = before >= alive ? before % capacity : -1;
+        memcpy(lane->observation + slot * lane->observation_bytes, frame->observation,
+               lane->observation_bytes);
+        memcpy(lane->choice + slot * heads, frame->choice, heads * sizeof(int16_t));
+        lane->reward[slot] = frame->reward;
+        lane->flags[slot] = frame->flags;
+        lane->source[slot] = frame->source;
+        lane->version[slot] = version;
+        lane->next[slot] = -1;
+        lane->prev[slot] = frame->prev;
+    }
+    __atomic_store_n(lane->head, first + rows, __ATOMIC_RELEASE);
+    __atomic_store_n(lane->head_again, first + rows, __ATOMIC_RELEASE);
+    for (int row = 0; row < rows; row++)
+        if (frames[row].prev >= 0)
+            __atomic_store_n(&lane->next[frames[row].prev], (first + row) % capacity,
+                             __ATOMIC_RELEASE);
+}
+
+/* Write a number of 0 or more in its shortest msgpack form. */
+static uint8_t *number(uint8_t *at, uint32_t value)
+{
+    int bytes = value < 1 << 7 ? 0 : value < 1 << 8 ? 1 : value < 1 << 16 ? 2 : 4;
+    static const uint8_t kind[] = {0, 0xcc, 0xcd, 0, 0xce};
+    if (!bytes) {
+        *at++ = value;
+        return at;
+    }
+    *at++ = kind[bytes];
+    while (bytes--)
+        *at++ = value >> (8 * bytes);
+    return at;
+}
+
+/* Write the Action that answers a frame to its session. */
+static void encode(const struct lane *lane, const struct frame *frame, struct session *session)
+{
+    uint8_t *at = session->reply + HEADER;
+    *at++ = 0x94;
+    at = number(at, frame->sequence);
+    *at++ = 0x90 | lane->discrete;
+    if (lane->joint) {
+        int apart[MOST_HEADS], joint = frame->choice[0];
+        for (int i = lane->discrete - 1; i >= 0; i--, joint /= lane->choices[i + 1])
+            apart[i] = joint % lane->choices[i];
+        for (int i = 0; i < lane->discrete; i++)
+            at = number(at, apart[i]);
+    } else
+        for (int i = 0; i < lane->discrete; i++)
+            at = number(at, frame->choice[i]);
+    *at++ = 0x90;
+    *at++ = frame->source;
+    session->reply_bytes = at - session->reply;
+    uint32_t length = session->reply_bytes - HEADER;
+    for (int i = 0; i < HEADER; i++)
+        session->reply[i] = length >> (8 * i);
+}
+
+/* Keep what a frame brought on its session. */
+static void note(const struct frame *frame, int64_t index, struct session *session)
+{
+    session->frames++;
+    session->sources[frame->source]++;
+    session->last_sequence = frame->sequence;
+    session->last_index = frame->flags & ENDED ? -1 : index;
+    if (frame->flags & START) {
+        session->episode_return = 0; /* a start frame's reward belongs to no action */
+        session->guided_before = 0;
+        for (int source = EXPERT; source < SOURCES; source++)
+            session->guided_before += session->sources[source];
+    } else
+        session->episode_return += frame->reward;
+}
+
+/* Answer each row's frame; give how many rows are left to Python, or -1 if all of it is. */
+int32_t answer(const struct lane *lane, const struct network *network, const uint8_t *messages,
+               int64_t bytes, int32_t rows, int32_t explored, uint32_t version)
+{
+    struct frame frames[MOST_ROWS];
+    const uint8_t *at = messages, *end = messages + bytes;
+    for (int row = 0; row < rows; row++) {
+        at = read_frame(lane, at, end, &frames[row]);
+        if (!at || frames[row].sequence <= lane->sessions[row]->last_sequence ||
+            !lay_out(network, frames[row].observation, network->from + row * network->widest))
+            return -1;
+    }
+    if (at != end)
+        return -1;
+    const float *worths = forward(network, rows) ? network->to : network->from;
+    for (int row = 0, struck = 0; row < rows; row++, worths += network->widest) {
+        int start = 0;
+        frames[row].source = struck < explored && lane->explored[struck] == row;
+        for (int head = 0; head < network->heads; start = network->ends[head++])
+            frames[row].choice[head] =
+                frames[row].source ? lane->explored_choice[struck * network->heads + head]
+                                   : best_of(worths, start, network->ends[head]);
+        struck += frames[row].source;
+    }
+    int64_t first = *lane->head;
+    store(lane, frames, rows, network->heads, version);
+    int left = 0;
+    for (int row = 0; row < rows; row++) {
+        struct session *session = lane->sessions[row];
+        encode(lane, &frames[row], session);
+        note(&frames[row], first + row, session);
+        ssize_t sent = 0;
+        if (*session->outlet >= 0)
+            sent = send(*session->outlet, session->reply, session->reply_bytes,
+                        MSG_DONTWAIT | MSG_NOSIGNAL);
+        int ended = (frames[row].flags & ENDED) != 0;
+        if (sent != session->reply_bytes || ended)
+            lane->left[left++] = (struct left){
+                row, sent == session->reply_bytes ? -1 : sent < 0 ? 0 : sent, ended};
+    }
+    double now = now_s();
+    for (int row = 0; row < rows; row++) {
+        struct session *session = lane->sessions[row];
+        session->seen_s = now;
+        session->latency_s = lane->latency_s[row] = now - session->arrived_s;
+    }
+    return left;
+}

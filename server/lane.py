@@ -1,0 +1,168 @@
+"""The fast lane in C: what lane.c needs to know of an agent, and its one call for a loop turn.
+
+It reads, answers and stores frames as they nearly always are. ``Batcher`` does the same for all
+others, and where there is no compiler.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from array import array
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from server import native
+from server.learn.policy import Policy
+from server.learn.replay import Replay
+from server.net.wire import FrameReader, bytes_mark
+from server.session import Session
+from server.spaces import Spaces
+
+MOST_ROWS = 1024  # of a turn, as in lane.c
+_MOST_HEADS = 15
+
+
+class Left(NamedTuple):
+    """A row that lane.c leaves to be seen to."""
+
+    row: int
+    sent: int  # bytes of its reply, where that was not all of it; -1 where it was
+    ended: int  # whether its episode did
+
+
+class _Lane(ctypes.Structure):
+    """struct lane of lane.c."""
+
+    _fields_ = (
+        ("capacity", ctypes.c_int64),
+        ("rewards", ctypes.c_int32),
+        ("observation_bytes", ctypes.c_int32),
+        ("mark_bytes", ctypes.c_int32),
+        ("mark", ctypes.c_uint8 * 8),
+        ("discrete", ctypes.c_int32),
+        ("joint", ctypes.c_int32),
+        *(
+            (name, ctypes.c_void_p)
+            for name in (
+                "choices",
+                "observation",
+                "choice",
+                "reward",
+                "flags",
+                "source",
+                "version",
+                "next",
+                "prev",
+                "head",
+                "head_again",
+                "sessions",
+                "explored",
+                "explored_choice",
+                "latency_s",
+                "left",
+            )
+        ),
+    )
+
+
+class Lane:
+    """The frames of one turn, until they are answered."""
+
+    def __init__(
+        self, library: ctypes.PyDLL, spaces: Spaces, policy: Policy, replay: Replay
+    ) -> None:
+        self._answer = library.answer
+        self._policy = policy
+        self._replay = replay  # whose memory is written to
+        self._heads = len(spaces.actions.heads)
+        self._choices = (ctypes.c_int32 * len(spaces.actions.discrete))(
+            *(control.choices for control in spaces.actions.discrete)
+        )
+        self._places = (ctypes.c_void_p * MOST_ROWS)()
+        self._explored = (ctypes.c_int32 * MOST_ROWS)()
+        self._explored_choice = (ctypes.c_int32 * (MOST_ROWS * self._heads))()
+        self._latency_s = array("d", bytes(8 * MOST_ROWS))
+        self._left = array("i", bytes(4 * len(Left._fields) * MOST_ROWS))
+        mark = bytes_mark(spaces.observation.size_bytes)
+        self._held = _Lane(
+            capacity=replay.layout.capacity,
+            rewards=len(spaces.rewards),
+            observation_bytes=spaces.observation.size_bytes,
+            mark_bytes=len(mark),
+            mark=(ctypes.c_uint8 * 8)(*mark),
+            discrete=len(self._choices),
+            joint=len(self._choices) > self._heads,
+            choices=ctypes.addressof(self._choices),
+            sessions=ctypes.addressof(self._places),
+            explored=ctypes.addressof(self._explored),
+            explored_choice=ctypes.addressof(self._explored_choice),
+            latency_s=self._latency_s.buffer_info()[0],
+            left=self._left.buffer_info()[0],
+            **replay.addresses(),
+        )
+        self._lane = ctypes.c_void_p(ctypes.addressof(self._held))
+        self._messages: list[bytes] = []
+        self.sessions: list[Session] = []  # whose messages wait, in order
+
+    @classmethod
+    def of(cls, spaces: Spaces, policy: Policy, replay: Replay, frame_stack: int) -> Lane | None:
+        """Give the lane of an agent, or None where its frames need Python."""
+        library = native.library()
+        actions = spaces.actions
+        if (
+            library is None
+            or not policy.in_c
+            or frame_stack > 1
+            or actions.continuous
+            or len(actions.discrete) > _MOST_HEADS
+            or not FrameReader(spaces).usual_sizes
+        ):
+            return None
+        return cls(library, spaces, policy, replay)
+
+    def __len__(self) -> int:
+        return len(self._messages)
+
+    def add(self, session: Session, message: bytes) -> int:
+        """Take a message, its header included, that has the length of a usual frame."""
+        row = len(self._messages)
+        self._places[row] = session.place
+        self._messages.append(message)
+        self.sessions.append(session)
+        return row + 1
+
+    def empty(self) -> tuple[list[Session], list[bytes]]:
+        """Give whose messages wait, and the messages; none do any more."""
+        taken = self.sessions, self._messages
+        self.sessions, self._messages = [], []
+        return taken
+
+    def answer(
+        self, explored: Sequence[tuple[int, list[int]]], version: int
+    ) -> Sequence[Left] | None:
+        """Answer all that wait: what is left to do, or None if nothing was done.
+
+        ``explored`` are the rows that the dice have struck, and what they choose.
+        """
+        rows, heads, mlp = len(self._messages), self._heads, self._policy.mlp
+        if mlp is None:
+            return None
+        for number, (row, choice) in enumerate(explored):
+            self._explored[number] = row
+            self._explored_choice[number * heads : (number + 1) * heads] = list(choice)
+        messages = b"".join(self._messages)
+        left = self._answer(
+            self._lane, mlp.ready_for(rows), messages, len(messages), rows, len(explored), version
+        )
+        if left < 0:
+            return None
+        return list(self._told(left)) if left else ()
+
+    def latencies_s(self, rows: int) -> array[float]:
+        """Give how long each of the rows just answered has waited."""
+        return self._latency_s[:rows]
+
+    def _told(self, count: int) -> Iterator[Left]:
+        width = len(Left._fields)
+        for at in range(0, count * width, width):
+            yield Left(*self._left[at : at + width])
