@@ -46,8 +46,13 @@ eval: $(VENV)/.installed ## evaluate the agent of run GAME (pong): 20 greedy epi
 games: $(VENV)/.installed ## list the games, the emulators they run under, and what is missing
 	@$(BIN)/python main.py games
 
-test: $(VENV)/.installed-dev ## run all tests (ARGS go to pytest)
+test: $(VENV)/.installed-dev ## run all tests; with ARGS, what they tell pytest to
+ifeq ($(ARGS),)
+	@$(BIN)/python -m pytest -n 2 --dist worksteal -m "not alone"
+	@$(BIN)/python -m pytest -m alone
+else
 	@$(BIN)/python -m pytest $(ARGS)
+endif
 
 check: lint test ## formatting, lint, types, import rules, tests
 

@@ -123,6 +123,7 @@ def test_a_server_is_steered_and_goes_on_as_it_was_left(start: Start, runs: Path
     assert server.wait() == 0
     again = start()
     again.wait_for("live settings as they were left: epsilon 0.25, n_step 7, learning_rate 1e-05")
+    assert again.port  # it listens, for us too
     with Line(path) as line:
         dials = {dial.name: dial for dial in line.status().dials}
         assert dials["epsilon"].value == "0.25" and dials["n_step"].value == "7"
