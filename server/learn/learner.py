@@ -15,11 +15,10 @@ from torch import Tensor
 from torch.optim.adamw import adamw
 
 from server.controls import Controls
-from server.learn import loss as losses
-from server.learn.loss import Batch, Loss, Target
+from server.learn.judge import Judge
+from server.learn.loss import Batch, Loss
 from server.learn.network import (
     HybridNetwork,
-    Outputs,
     Shape,
     Weights,
     flatten_parameters,
@@ -30,8 +29,6 @@ from server.learn.sampler import Floats, Sample, UniformSampler
 from server.learn.schedule import Linear, Warmed
 from server.net.wire import Source
 from server.spaces import Spaces
-
-_MUNCHAUSEN_TEMPERATURE = 0.03  # as in the paper
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,8 +146,6 @@ class Learner:
         self._clock = clock
         self._device = torch.device(device)
         self._sampler = sampler
-        starts = [sum(self._heads[:head]) for head in range(len(self._heads))]
-        self._offsets = torch.tensor(starts, device=self._device)
         # A generator of its own: torch's global one belongs to nobody.
         with torch.random.fork_rng():
             torch.manual_seed(seed)
@@ -161,6 +156,12 @@ class Learner:
         self._target_flat, _ = flatten_parameters(self._target)
         self._target_flat.copy_(self._flat)
         self._target.requires_grad_(False)
+        self._judge = Judge(
+            self._online,
+            self._target,
+            munchausen=rules.munchausen,
+            continuous_weight=rules.continuous_weight,
+        )
         self._moments = {
             "exp_avg": torch.zeros_like(self._flat),
             "exp_avg_sq": torch.zeros_like(self._flat),
@@ -305,37 +306,8 @@ class Learner:
 
     def _loss(self, batch: Batch) -> Loss:
         rules = self.rules
-        with torch.no_grad():
-            target = self._target_of(batch)
         cloning = Linear(rules.cloning_weight, 0.0, rules.cloning_steps).at(self.report.steps)
-        return losses.hybrid_loss(
-            self._online(batch.observation),
-            target,
-            batch,
-            self._heads,
-            self._offsets,
-            losses.DISTANCES[self._shape.distribution],
-            losses.Weights(rules.continuous_weight, cloning),
-        )
-
-    def _target_of(self, batch: Batch) -> Target:
-        following = self._online.scaled(batch.next_observation)  # once for both networks
-        judged: Outputs = self._target(following)
-        if self.rules.munchausen:
-            return losses.munchausen_target(
-                batch,
-                self._target(batch.observation),
-                judged,
-                self._offsets,
-                self._heads,
-                self.rules.munchausen,
-                _MUNCHAUSEN_TEMPERATURE,
-            )
-        chosen: Outputs = self._online(following)
-        if self._shape.distribution == "categorical":
-            support = self._online.support
-            return losses.categorical_target(batch, chosen, judged, self._heads, support)
-        return losses.double_dqn_target(batch, chosen, judged, self._heads)
+        return self._judge(batch, cloning)
 
     def refresh_target(self) -> None:
         """Make the target equal to the network that trains."""
