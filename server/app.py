@@ -263,6 +263,8 @@ class App:
             address = await self._exporter.start(config.console.metrics_port)
             self.events.add(f"figures for Prometheus at {address}")
         self.events.add(f"listening on {self._address()}, run {config.run.run}")
+        if native.library() is None:
+            self.events.add(f"no C compiler ({native.wanted()}): Python answers, at half the speed")
         if not config.emulators.launch and not config.fleet:
             commands = " or ".join(self._connect_hints())
             self.events.add(f"connect an emulator with: {commands}")

@@ -44,6 +44,11 @@ def library() -> ctypes.PyDLL | None:
     return found
 
 
+def wanted() -> str:
+    """Name what could compile it."""
+    return " or ".join(_COMPILERS)
+
+
 def _cache() -> Path:
     home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(home) / "coinop"

@@ -123,6 +123,9 @@ class Server:
             self.process.stdout.close()
 
 
+FIRST = 1000  # the number of a client's first frame: long enough for the usual form, which C reads
+
+
 class Client:
     """A client that can do everything wrong."""
 
@@ -133,7 +136,7 @@ class Client:
         Client.opened.append(self)
         self._splitter = wire.Splitter(1 << 24)
         self._payloads: list[bytes] = []
-        self.sequence = 0
+        self.sequence = FIRST
 
     def send(self, data: bytes) -> None:
         self.socket.sendall(data)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
-from live import SPACES, Client, Server, Steady
+from live import FIRST, SPACES, Client, Server, Steady
 
 from server.net import proof, wire
 from server.spaces import Actions, Discrete, Observation, Spaces
@@ -89,7 +89,7 @@ def test_a_wrong_observation_size(playing: Client) -> None:
 def test_values_that_are_not_finite(playing: Client, value: float) -> None:
     playing.play(3)
     playing.frame(np.array([0, 1, value, 3], np.float32).tobytes())
-    ends_with(playing, wire.Error, "frame 3 has a value that is not finite")
+    ends_with(playing, wire.Error, "frame 1003 has a value that is not finite")
 
 
 def test_other_spaces_than_the_agents(bad: Client) -> None:
@@ -152,13 +152,13 @@ def test_another_protocol_version(bad: Client) -> None:
 
 def test_a_number_that_was_used_before(good: Steady, playing: Client) -> None:
     playing.play(5)
-    playing.sequence = 4  # the last one again: the same answer, and no second frame
+    playing.sequence = FIRST + 4  # the last one again: the same answer, and no second frame
     playing.play(1)
-    playing.sequence = 2
+    playing.sequence = FIRST + 2
     playing.frame()
     told = playing.receive()
     assert isinstance(told, wire.Error)
-    assert told.reason.startswith("frame 2 after frame 4: numbers only go up in a session")
+    assert told.reason.startswith("frame 1002 after frame 1004: numbers only go up in a session")
     assert playing.receive() is None
     good.plays_on(20)
 
@@ -241,7 +241,7 @@ def test_a_lost_client_comes_back_to_its_session(server: Server, good: Steady) -
     again = second.hello(token="swordfish", resume=welcome.session)
     assert isinstance(again, wire.Welcome)
     assert (again.session, again.resumed) == (welcome.session, True)
-    second.sequence = 4
+    second.sequence = FIRST + 4
     second.play(3)
     port = second.socket.getsockname()[1]
     server.wait_for(rf"test at 127\.0\.0\.1:{port} came back to agent game")

@@ -362,6 +362,21 @@ def test_a_server_alone_says_how_to_connect_an_emulator(start: Start) -> None:
     assert server.stop(signal.SIGTERM) == 0
 
 
+def test_without_a_compiler_python_answers(start: Start, tmp_path: Path) -> None:
+    server = start("--no-training", PATH=str(tmp_path), XDG_CACHE_HOME=str(tmp_path))
+    server.wait_for(r"no C compiler \(cc or gcc or clang\): Python answers, at half the speed")
+    played(server, 50)
+    assert server.stop() == 0
+    with_one = start("--no-training")
+    played(with_one, 50)
+    assert with_one.stop() == 0
+    assert "no C compiler" not in with_one.text
+    layout = Layout(20000, "float32", 4, 1, 0)
+    replay = Replay.to_read(agent_directory(tmp_path) / "replay.bin", layout)
+    assert replay.head == 100
+    replay.check_valid()
+
+
 def test_the_settings_and_versions_of_a_run_are_kept(start: Start, tmp_path: Path) -> None:
     server = start("--gamma", "0.9")
     assert server.port
