@@ -47,7 +47,7 @@ from server.helm import Helm, HelmError
 from server.journal import Change, Journal
 from server.learn.checkpoint import CheckpointError
 from server.learn.replay import ReplayError
-from server.lobby import Lobby, Refused
+from server.lobby import Refused
 from server.net.listener import Connection, Listener
 from server.net.tape import Tape, TapedConnection, TapeError
 from server.net.wire import Hello
@@ -165,17 +165,7 @@ class App:
         self._governor: Governor | None = None
         if trainer.hold_fps or trainer.hold_p99_ms:
             self._governor = Governor(fps=trainer.hold_fps, p99_ms=trainer.hold_p99_ms)
-        self.lobby = Lobby(
-            find_agent=self._find_agent,
-            max_clients=config.server.max_clients,
-            max_message_bytes=config.server.max_message_bytes,
-            heartbeat_s=config.server.client_timeout_s / 3,
-            resume_window_s=config.server.resume_window_s,
-            client_settings=front.told_to_clients(config),
-            clock=time.monotonic,
-            events=self.events,
-            examine=self._examiner.admit,
-        )
+        self.lobby = front.lobby(config, self._find_agent, self.events, self._examiner.admit)
         self.conductor = None
         if fabric is not None:
             from server.cluster.conductor import Conductor

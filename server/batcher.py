@@ -152,7 +152,7 @@ class Batcher:
         """Answer what waits in the lane; what turns out to be something else is read first."""
         self._turn += 1
         rows, first = len(lane), self._replay.head
-        left = lane.answer(self._policy.explore(rows, self.mix), self._version())
+        left = lane.answer(self._policy.roll(rows, self.mix), self._version())
         sessions, messages = lane.empty()
         if left is None:
             for session, message in zip(sessions, messages, strict=True):

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from config import Config, client_settings
 from server import descriptors
 from server.agent import Agent
-from server.lobby import Refused
+from server.lobby import Lobby, Refused
 from server.net import tls
-from server.net.listener import Limits, Listener, ListenError, is_loopback
-from server.net.wire import Hello
+from server.net.listener import Connection, Limits, Listener, ListenError, is_loopback
+from server.net.wire import Hello, Welcome
+from server.stats import EventLog
 
 _LEAST_TOKEN = 16  # characters, where other machines can try
 
@@ -28,6 +30,27 @@ def limits(config: Config) -> Limits:
         per_address=server.max_per_address,
         hello_s=server.hello_timeout_s,
         silence_s=server.client_timeout_s,
+    )
+
+
+def lobby(
+    config: Config,
+    find_agent: Callable[[Hello], Agent],
+    events: EventLog,
+    examine: Callable[[Connection, Hello, Welcome], None],
+) -> Lobby:
+    """Give the desk that lets clients in."""
+    server = config.server
+    return Lobby(
+        find_agent=find_agent,
+        max_clients=server.max_clients,
+        max_message_bytes=server.max_message_bytes,
+        heartbeat_s=server.client_timeout_s / 3,
+        resume_window_s=server.resume_window_s,
+        client_settings=told_to_clients(config),
+        clock=time.monotonic,
+        events=events,
+        examine=examine,
     )
 
 

@@ -1,8 +1,8 @@
 /* Answers the frames of one loop turn: reads, checks, chooses, stores and replies.
 
    What batcher.py does in Python, for frames as they nearly always are: four fields in their usual
-   form, discrete actions, a plain network. Where any of them is something else, nothing is done at
-   all, and Python takes them one by one. */
+   form, judged by a plain network. Where any of them is something else, nothing is done at all, and
+   Python takes them one by one. */
 
 #include "learn/forward.h"
 
@@ -11,14 +11,21 @@
 #include <sys/socket.h>
 #include <time.h>
 
+/* Numbers on the wire are Python's to the last bit. */
+#pragma STDC FP_CONTRACT OFF
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC optimize("fp-contract=off")
+#endif
+
 #define SOURCES 5
 #define EXPERT 2
 #define ENDED 3
 #define START 4
 #define ALL_FLAGS 7
 #define HEADER 4
-#define REPLY 64
+#define REPLY 128
 #define MOST_HEADS 15
+#define MOST_CONTROLS 7
 #define MOST_ROWS 1024
 #define MOST_REWARD 3e38
 #define MOST_VALUE 1e18f
@@ -56,9 +63,14 @@ struct lane { /* lane.py */
     uint8_t mark[8];
     int32_t discrete; /* controls on the wire */
     int32_t joint;    /* whether one head chooses for all of them */
+    int32_t heads;    /* choices that are stored; the only one is 0 where nothing is discrete */
+    int32_t controls; /* continuous ones */
     const int32_t *choices; /* (discrete) */
+    const double *middles;  /* (bins) what a continuous control's choices stand for, in -1..1 */
+    const double *ranges;   /* (controls, 2) the lowest and highest on the wire */
     uint8_t *observation;
     int16_t *choice;
+    float *continuous;
     float *reward;
     uint8_t *flags;
     uint8_t *source;
@@ -67,11 +79,13 @@ struct lane { /* lane.py */
     int32_t *prev;
     int64_t *head;
     int64_t *head_again;
-    struct session **sessions;    /* (rows) whose frames these are */
-    const int32_t *explored;      /* rows that the dice have struck, in order */
+    struct session **sessions;      /* (rows) whose frames these are */
+    const int32_t *explored;        /* rows that the dice have struck, in order */
     const int32_t *explored_choice; /* (explored, heads) what they do instead */
-    double *latency_s;            /* (rows) */
-    struct left *left;            /* (rows) */
+    const double *explored_place;   /* (explored, controls) the same of continuous controls */
+    const double *noise;            /* (rows, controls) on top of the others' */
+    double *latency_s;              /* (rows) */
+    struct left *left;              /* (rows) */
 };
 
 struct frame {
@@ -82,6 +96,7 @@ struct frame {
     uint8_t flags;
     uint8_t source;
     int16_t choice[MOST_HEADS];
+    double place[MOST_CONTROLS]; /* of continuous controls, in -1..1 */
 };
 
 static uint64_t big_endian(const uint8_t *at, int bytes)
@@ -152,10 +167,35 @@ static int lay_out(const struct network *network, const uint8_t *observation, fl
     return sound;
 }
 
-/* Store frames behind the head: the data, then the head, then the links to them. */
-static void store(const struct lane *lane, struct frame *frames, int rows, int heads,
-                  uint32_t version)
+/* Do what the network thinks best: a head's best choice, a continuous control's best bin. */
+static void decide(const struct lane *lane, const struct network *network, const float *worths,
+                   const double *noise, struct frame *frame)
 {
+    int discrete = network->heads - lane->controls, start = 0;
+    frame->choice[0] = 0; /* where nothing is discrete */
+    for (int head = 0; head < network->heads; start = network->ends[head++]) {
+        int best = best_of(worths, start, network->ends[head]);
+        if (head < discrete)
+            frame->choice[head] = best;
+        else
+            frame->place[head - discrete] =
+                fmax(-1, fmin(1, lane->middles[best] + noise[head - discrete]));
+    }
+}
+
+/* Do what the dice say. */
+static void explore(const struct lane *lane, int struck, struct frame *frame)
+{
+    for (int head = 0; head < lane->heads; head++)
+        frame->choice[head] = lane->explored_choice[struck * lane->heads + head];
+    for (int control = 0; control < lane->controls; control++)
+        frame->place[control] = lane->explored_place[struck * lane->controls + control];
+}
+
+/* Store frames behind the head: the data, then the head, then the links to them. */
+static void store(const struct lane *lane, struct frame *frames, int rows, uint32_t version)
+{
+    int heads = lane->heads, controls = lane->controls;
     int64_t first = *lane->head, capacity = lane->capacity;
     int64_t alive = first + rows > capacity ? first + rows - capacity : 0;
     for (int row = 0; row < rows; row++) {
@@ -169,6 +209,8 @@ static void store(const struct lane *lane, struct frame *frames, int rows, int h
         memcpy(lane->observation + slot * lane->observation_bytes, frame->observation,
                lane->observation_bytes);
         memcpy(lane->choice + slot * heads, frame->choice, heads * sizeof(int16_t));
+        for (int control = 0; control < controls; control++)
+            lane->continuous[slot * controls + control] = frame->place[control];
         lane->reward[slot] = frame->reward;
         lane->flags[slot] = frame->flags;
         lane->source[slot] = frame->source;
@@ -199,6 +241,19 @@ static uint8_t *number(uint8_t *at, uint32_t value)
     return at;
 }
 
+/* Write a continuous control's place as the game knows it. */
+static uint8_t *amount(uint8_t *at, double place, double low, double high)
+{
+    /* Bounded: a number just over 1 must not leave the announced range. */
+    double value = fmin(fmax(low + (place + 1) / 2 * (high - low), low), high);
+    uint64_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    *at++ = 0xcb;
+    for (int byte = 7; byte >= 0; byte--)
+        *at++ = bits >> (8 * byte);
+    return at;
+}
+
 /* Write the Action that answers a frame to its session. */
 static void encode(const struct lane *lane, const struct frame *frame, struct session *session)
 {
@@ -215,7 +270,9 @@ static void encode(const struct lane *lane, const struct frame *frame, struct se
     } else
         for (int i = 0; i < lane->discrete; i++)
             at = number(at, frame->choice[i]);
-    *at++ = 0x90;
+    *at++ = 0x90 | lane->controls;
+    for (int i = 0; i < lane->controls; i++)
+        at = amount(at, frame->place[i], lane->ranges[2 * i], lane->ranges[2 * i + 1]);
     *at++ = frame->source;
     session->reply_bytes = at - session->reply;
     uint32_t length = session->reply_bytes - HEADER;
@@ -255,16 +312,14 @@ int32_t answer(const struct lane *lane, const struct network *network, const uin
         return -1;
     const float *worths = forward(network, rows) ? network->to : network->from;
     for (int row = 0, struck = 0; row < rows; row++, worths += network->widest) {
-        int start = 0;
         frames[row].source = struck < explored && lane->explored[struck] == row;
-        for (int head = 0; head < network->heads; start = network->ends[head++])
-            frames[row].choice[head] =
-                frames[row].source ? lane->explored_choice[struck * network->heads + head]
-                                   : best_of(worths, start, network->ends[head]);
-        struck += frames[row].source;
+        if (frames[row].source)
+            explore(lane, struck++, &frames[row]);
+        else
+            decide(lane, network, worths, lane->noise + row * lane->controls, &frames[row]);
     }
     int64_t first = *lane->head;
-    store(lane, frames, rows, network->heads, version);
+    store(lane, frames, rows, version);
     int left = 0;
     for (int row = 0; row < rows; row++) {
         struct session *session = lane->sessions[row];

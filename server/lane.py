@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from server import native
-from server.learn.policy import Policy
+from server.learn.policy import Dice, Policy
 from server.learn.replay import Replay
 from server.net.wire import FrameReader, bytes_mark
 from server.session import Session
@@ -20,6 +20,7 @@ from server.spaces import Spaces
 
 MOST_ROWS = 1024  # of a turn, as in lane.c
 _MOST_HEADS = 15
+_MOST_CONTROLS = 7
 
 
 class Left(NamedTuple):
@@ -41,12 +42,17 @@ class _Lane(ctypes.Structure):
         ("mark", ctypes.c_uint8 * 8),
         ("discrete", ctypes.c_int32),
         ("joint", ctypes.c_int32),
+        ("heads", ctypes.c_int32),
+        ("controls", ctypes.c_int32),
         *(
             (name, ctypes.c_void_p)
             for name in (
                 "choices",
+                "middles",
+                "ranges",
                 "observation",
                 "choice",
+                "continuous",
                 "reward",
                 "flags",
                 "source",
@@ -58,6 +64,8 @@ class _Lane(ctypes.Structure):
                 "sessions",
                 "explored",
                 "explored_choice",
+                "explored_place",
+                "noise",
                 "latency_s",
                 "left",
             )
@@ -74,13 +82,19 @@ class Lane:
         self._answer = library.answer
         self._policy = policy
         self._replay = replay  # whose memory is written to
-        self._heads = len(spaces.actions.heads)
-        self._choices = (ctypes.c_int32 * len(spaces.actions.discrete))(
-            *(control.choices for control in spaces.actions.discrete)
+        actions = spaces.actions
+        self._heads, self._controls = len(actions.heads), len(actions.continuous)
+        self._choices = (ctypes.c_int32 * len(actions.discrete))(
+            *(control.choices for control in actions.discrete)
         )
+        self._middles = array("d", policy.middles)
+        self._ranges = array("d", [end for c in actions.continuous for end in (c.low, c.high)])
         self._places = (ctypes.c_void_p * MOST_ROWS)()
         self._explored = (ctypes.c_int32 * MOST_ROWS)()
         self._explored_choice = (ctypes.c_int32 * (MOST_ROWS * self._heads))()
+        self._explored_place = array("d", bytes(8 * MOST_ROWS * self._controls))
+        self._noise = array("d", bytes(8 * MOST_ROWS * self._controls))
+        self._noisy = False  # whether there is any
         self._latency_s = array("d", bytes(8 * MOST_ROWS))
         self._left = array("i", bytes(4 * len(Left._fields) * MOST_ROWS))
         mark = bytes_mark(spaces.observation.size_bytes)
@@ -92,10 +106,16 @@ class Lane:
             mark=(ctypes.c_uint8 * 8)(*mark),
             discrete=len(self._choices),
             joint=len(self._choices) > self._heads,
+            heads=self._heads,
+            controls=self._controls,
             choices=ctypes.addressof(self._choices),
+            middles=self._middles.buffer_info()[0],
+            ranges=self._ranges.buffer_info()[0],
             sessions=ctypes.addressof(self._places),
             explored=ctypes.addressof(self._explored),
             explored_choice=ctypes.addressof(self._explored_choice),
+            explored_place=self._explored_place.buffer_info()[0],
+            noise=self._noise.buffer_info()[0],
             latency_s=self._latency_s.buffer_info()[0],
             left=self._left.buffer_info()[0],
             **replay.addresses(),
@@ -113,8 +133,9 @@ class Lane:
             library is None
             or not policy.in_c
             or frame_stack > 1
-            or actions.continuous
             or len(actions.discrete) > _MOST_HEADS
+            or len(actions.continuous) > _MOST_CONTROLS
+            or (actions.continuous and not policy.middles)
             or not FrameReader(spaces).usual_sizes
         ):
             return None
@@ -137,26 +158,41 @@ class Lane:
         self.sessions, self._messages = [], []
         return taken
 
-    def answer(
-        self, explored: Sequence[tuple[int, list[int]]], version: int
-    ) -> Sequence[Left] | None:
-        """Answer all that wait: what is left to do, or None if nothing was done.
-
-        ``explored`` are the rows that the dice have struck, and what they choose.
-        """
-        rows, heads, mlp = len(self._messages), self._heads, self._policy.mlp
+    def answer(self, dice: Dice, version: int) -> Sequence[Left] | None:
+        """Answer all that wait: what is left to do, or None if nothing was done."""
+        rows, mlp = len(self._messages), self._policy.mlp
         if mlp is None:
             return None
-        for number, (row, choice) in enumerate(explored):
-            self._explored[number] = row
-            self._explored_choice[number * heads : (number + 1) * heads] = list(choice)
+        self._take_up(dice, rows)
         messages = b"".join(self._messages)
         left = self._answer(
-            self._lane, mlp.ready_for(rows), messages, len(messages), rows, len(explored), version
+            self._lane,
+            mlp.ready_for(rows),
+            messages,
+            len(messages),
+            rows,
+            len(dice.explored),
+            version,
         )
         if left < 0:
             return None
         return list(self._told(left)) if left else ()
+
+    def _take_up(self, dice: Dice, rows: int) -> None:
+        heads, controls = self._heads, self._controls
+        for number, (row, choice, places) in enumerate(dice.explored):
+            self._explored[number] = row
+            self._explored_choice[number * heads : (number + 1) * heads] = list(choice)
+            if controls:
+                self._explored_place[number * controls : (number + 1) * controls] = array(
+                    "d", places
+                )
+        if dice.noise:
+            self._noise[: rows * controls] = array("d", dice.noise)
+            self._noisy = True
+        elif self._noisy:
+            ctypes.memset(self._held.noise, 0, self._noise.itemsize * len(self._noise))
+            self._noisy = False
 
     def latencies_s(self, rows: int) -> array[float]:
         """Give how long each of the rows just answered has waited."""

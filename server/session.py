@@ -10,7 +10,7 @@ from server.net.wire import Hello, Preview, Source
 
 NO_SEQUENCE = -2  # no frame's number follows it
 _REPEATS = 3  # of a frame on one connection: TCP loses nothing, so one is all that it takes
-_REPLY_BYTES = 64  # of a reply by lane.c, at most
+_REPLY_BYTES = 128  # of a reply by lane.c, at most
 _CLOSED = ctypes.c_int32(-1)  # the outlet of a session without a connection
 
 

@@ -25,7 +25,7 @@ import numpy as np
 import ray
 
 from config import Config
-from server import document, front, nursery, urgency
+from server import document, front, native, nursery, urgency
 from server.agent import Agent
 from server.app import loop_factory, prepare_process
 from server.cluster.fabric import Fabric, Node, this_address
@@ -35,7 +35,7 @@ from server.controls import Controls
 from server.fleet import EVERYWHERE, Fleet, Launch
 from server.learn.network import Weights
 from server.learn.replay import Replay, ReplayError
-from server.lobby import Lobby, Refused
+from server.lobby import Refused
 from server.net.listener import Connection, Listener
 from server.net.wire import Hello, Welcome
 from server.perch import Perch
@@ -92,17 +92,7 @@ class Gateway:
             stagger_s=config.emulators.stagger_s,
             stall_s=config.emulators.stall_s,
         )
-        self.lobby = Lobby(
-            find_agent=self._find_agent,
-            max_clients=config.server.max_clients,
-            max_message_bytes=config.server.max_message_bytes,
-            heartbeat_s=config.server.client_timeout_s / 3,
-            resume_window_s=config.server.resume_window_s,
-            client_settings=front.told_to_clients(config),
-            clock=time.monotonic,
-            events=self.events,
-            examine=_refuse_exam,
-        )
+        self.lobby = front.lobby(config, self._find_agent, self.events, _refuse_exam)
         self.listener = Listener(desk=self.lobby, limits=front.limits(config), token=token)
 
     # --- its life, in reading order ---------------------------------------------------------
@@ -110,6 +100,7 @@ class Gateway:
     async def startup(self, agents: dict[str, tuple[str, Spaces]]) -> None:
         """Listen, take up the run's agents, start the emulators."""
         urgency.claim()
+        native.library()  # compiled now, if ever: later somebody would wait for it
         inside = await front.listen(self.listener, self._config, self._post.port(self._config))
         for name, (game, spaces) in agents.items():
             self._make_agent(name, game, spaces)

@@ -341,7 +341,7 @@ class NumpyInference:
         self._noise = _dice(seed)
         self._dtype = np.dtype(spaces.observation.dtype)
         self._scale = self._network.scale
-        self._split = Split(spaces, shape)
+        self.split = Split(spaces, shape)
         self._layers: list[Floats] = []  # (in + 1, out)
         self._sizes = (spaces.observation.values * shape.frame_stack, *shape.hidden_sizes)
         self._passes: dict[int, Pass] = {}  # by number of rows; 0: a lone observation
@@ -367,7 +367,7 @@ class NumpyInference:
         for x, layer, y in steps:
             np.matmul(x, layer, y)
             np.maximum(y, _ZERO, out=y)
-        return self._split(np.matmul(last, self._layers[-1])[:rows])
+        return self.split(np.matmul(last, self._layers[-1])[:rows])
 
     def best(self, observation: bytes) -> tuple[list[int], list[float]]:
         """Give the best choices, and continuous values, for a lone observation, as it came.
@@ -380,7 +380,7 @@ class NumpyInference:
         for x, layer, y in steps:
             x.dot(layer, y)
             maximum(y, _ZERO, out=y)
-        return self._split.best(last.dot(self._layers[-1]))
+        return self.split.best(last.dot(self._layers[-1]))
 
     def _pass(self, rows: int) -> Pass:
         """Give what so many rows pass through, filled up to a multiple of four.
@@ -416,16 +416,16 @@ class NativeInference(NumpyInference):
     def load(self, weights: Weights, *, still: bool = False) -> None:
         """Take over a copy of the weights; noisy layers get other noise, or none."""
         super().load(weights, still=still)
-        branches, dtype = self._split.branches, self._dtype.name
+        branches, dtype = self.split.branches, self._dtype.name
         self.mlp = Mlp(self._library, self._layers, branches, dtype)
 
     def __call__(self, observation: npt.NDArray[Any]) -> Outputs:
         """Judge a batch of observations: (batch, values)."""
-        return self._split(self.mlp.judge(observation))
+        return self.split(self.mlp.judge(observation))
 
     def best(self, observation: bytes) -> tuple[list[int], list[float]]:
         """Give the best choices, and continuous values, for a lone observation, as it came."""
-        return self._split.named(*self.mlp.choose(observation))
+        return self.split.named(*self.mlp.choose(observation))
 
 
 class TorchInference:
@@ -440,7 +440,7 @@ class TorchInference:
         self._network = HybridNetwork(spaces, shape).to(self._device)
         self._flat, _ = flatten_parameters(self._network)
         self._noise = _dice(seed)
-        self._split = Split(spaces, shape)
+        self.split = Split(spaces, shape)
 
     def load(self, weights: Weights, *, still: bool = False) -> None:
         """Take over a copy of the weights; noisy layers get other noise, or none."""
@@ -451,14 +451,14 @@ class TorchInference:
         """Judge a batch of observations: (batch, values)."""
         with torch.inference_mode():
             out = self._network(torch.tensor(observation, device=self._device))
-        return self._split.finished(out.values.cpu().numpy(), out.continuous.cpu().numpy())
+        return self.split.finished(out.values.cpu().numpy(), out.continuous.cpu().numpy())
 
     def best(self, observation: bytes) -> tuple[list[int], list[float]]:
         """Give the best choices, and continuous values, for a lone observation, as it came."""
         row = np.frombuffer(observation, self._dtype)[None]
         with torch.inference_mode():
             out = self._network(torch.tensor(row, device=self._device))
-        choices, values = self._split.best(out.values[0].cpu().numpy())
+        choices, values = self.split.best(out.values[0].cpu().numpy())
         return choices, values or out.continuous[0].tolist()
 
 
@@ -482,7 +482,7 @@ class Split:
         self._cuts = [slice(end - size, end) for size, end in zip(branches, ends, strict=True)]
         self._heads = len(branches) - self._controls if self._bins else len(branches)
         self._ends = ends[-1]
-        self._middle = self._middles.tolist()
+        self.middle: list[float] = self._middles.tolist()
 
     def best(self, out: Floats) -> tuple[list[int], list[float]]:
         """Give the best choice of each head, and each control's value, of a lone observation."""
@@ -492,7 +492,7 @@ class Split:
         """Give the same, where the best of each branch of the outputs is known."""
         if self._bins:
             heads = self._heads
-            return best[:heads] or [0], [self._middle[bin_number] for bin_number in best[heads:]]
+            return best[:heads] or [0], [self.middle[bin_number] for bin_number in best[heads:]]
         return best or [0], np.tanh(out[self._ends :]).tolist() if self._controls else []
 
     def __call__(self, out: Floats) -> Outputs:

@@ -39,6 +39,13 @@ class Decision(NamedTuple):
     source: Array  # (batch,)
 
 
+class Dice(NamedTuple):
+    """What chance does to a batch of frames."""
+
+    explored: list[tuple[int, list[int], list[float]]]  # rows, and what they do instead
+    noise: list[float]  # (batch * controls) on the others' continuous values; none if there is none
+
+
 class Coding:
     """Translates between the choices on the wire and the numbers the network works with."""
 
@@ -118,6 +125,11 @@ class Policy:
         return self._inference.in_c
 
     @property
+    def middles(self) -> list[float]:
+        """What the choices of a continuous control stand for; none where it is a number."""
+        return self._inference.split.middle
+
+    @property
     def mlp(self) -> Mlp | None:
         """The network that plays in C, once there are weights."""
         return self._inference.mlp
@@ -165,11 +177,20 @@ class Policy:
                     source[row] = _EXPERT
         return Decision(choice, continuous, source)
 
-    def explore(self, count: int, mix: Mix) -> list[tuple[int, list[int]]]:
-        """Roll the dice for so many frames: the rows that they strike, and a choice for each."""
+    def roll(self, count: int, mix: Mix) -> Dice:
+        """Roll all dice for so many frames, before anybody knows what the network would do."""
+        noise = []
+        if mix.noise and self.coding.controls:
+            gauss, amount = self._dice.gauss, mix.noise
+            noise = [gauss(0.0, amount) for _ in range(count * self.coding.controls)]
         if not mix.epsilon:
-            return []
-        return [(row, self._any_choice()) for row in self._struck(count, mix.epsilon)]
+            return Dice([], noise)
+        explored = []
+        for row in self._struck(count, mix.epsilon):
+            choice, places = self._any_choice(), [0.0] * self.coding.controls
+            self._any_place(places)
+            explored.append((row, choice, places))
+        return Dice(explored, noise)
 
     def act_one(
         self, observation: bytes, expert: Choice | None, mix: Mix

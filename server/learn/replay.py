@@ -251,6 +251,7 @@ class Replay:
         columns = {
             "observation": self._observation,
             "choice": self._choice,
+            "continuous": self._continuous,
             "reward": self._reward,
             "flags": self._flags,
             "source": self._source,

@@ -18,7 +18,7 @@ from server import native
 from server.batcher import Batcher
 from server.lane import Lane
 from server.learn.network import HybridNetwork, Shape, Weights, flatten_parameters, make_inference
-from server.learn.policy import Coding, Mix, Policy
+from server.learn.policy import Coding, Dice, Mix, Policy
 from server.learn.replay import Layout, Replay
 from server.net import wire
 from server.net.protocol import Protocol
@@ -30,11 +30,14 @@ pytestmark = pytest.mark.skipif(native.library() is None, reason="no C compiler 
 
 STICK = Discrete("stick", 3)
 BUTTONS = (STICK, Discrete("fire", 200))
+PADDLES = (Continuous("x", -2.0, 255.0), Continuous("y", 0.0, 0.3))
 FEATURES = Spaces(Observation("float32", (3,)), Actions((STICK,), ()), ("score", "bonus"))
 KINDS = {
     "features": FEATURES,
     "ram": Spaces(Observation("uint8", (128,)), Actions((Discrete("key", 18),), ()), ("score",)),
     "heads": Spaces(Observation("float32", (70,)), Actions(BUTTONS, ()), ("score",)),
+    "paddle": Spaces(Observation("float32", (9,)), Actions((), PADDLES[:1]), ("score",)),
+    "hybrid": Spaces(Observation("uint8", (9,)), Actions(BUTTONS, PADDLES), ("score", "bonus")),
     "joint": Spaces(Observation("uint8", (300,)), Actions(BUTTONS, (), joint=True), ("score",)),
 }
 FIRST = 65_533  # a sequence number that soon takes four bytes
@@ -45,7 +48,7 @@ class Stage:
 
     def __init__(self, spaces: Spaces, in_c: bool, clients: int = 3) -> None:
         self.spaces = spaces
-        shape = Shape((8,))
+        shape = Shape((8,), bins=6)
         network = HybridNetwork(spaces, shape)
         flat, _ = flatten_parameters(network)
         weights = np.random.default_rng(5).normal(size=flat.shape).astype(np.float32)
@@ -182,6 +185,22 @@ def test_it_does_what_python_does(kind: str, turns: list[dict[int, tuple]]) -> N
     assert lane == python
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_its_dice_are_pythons(kind: str) -> None:
+    """Frame by frame, so that Python rolls noise and exploration in the same order."""
+    stages = [Stage(KINDS[kind], in_c) for in_c in (False, True)]
+    for number, mix in enumerate(
+        [Mix(0.5, 0.3), Mix(0.2, 1.0), Mix(0.01), Mix(0.9), Mix(0.1, 0.1)] * 6
+    ):
+        for stage in stages:
+            stage.batcher.mix = mix
+            stage.batcher.players = 1
+            stage.send[number % 3](message(KINDS[kind], FIRST + number, seed=number % 10))
+    python, lane = (stage.told() for stage in stages)
+    assert lane == python
+    assert all(session.sources[Source.EXPLORATION] for session in stages[1].sessions)
+
+
 def test_it_goes_round_the_ring_as_python_does() -> None:
     stages = [Stage(FEATURES, in_c, clients=7) for in_c in (False, True)]
     with together():
@@ -302,7 +321,7 @@ def test_bytes_of_the_right_length_may_be_anything(cut: int, junk: bytes) -> Non
     lane = stage.batcher._lane
     assert lane is not None
     lane.add(stage.sessions[0], said)
-    left = lane.answer([], 1)
+    left = lane.answer(Dice([], []), 1)
     frame = wire.FrameReader(FEATURES).usual(said)
     sound = frame is not None and (
         frame.sequence >= FIRST
@@ -315,9 +334,11 @@ def test_bytes_of_the_right_length_may_be_anything(cut: int, junk: bytes) -> Non
 
 def test_no_agent_that_needs_python_has_one() -> None:
     replay = Replay.in_memory(Layout.of(FEATURES, 4096))
-    paddle = Actions((STICK,), (Continuous("x", 0.0, 1.0),))
+    regressed = KINDS["paddle"]
+    many = Spaces(Observation("float32", (3,)), Actions((), PADDLES * 4), ("score",))
     for spaces, shape, stack in (
-        (Spaces(Observation("float32", (3,)), paddle, ("score",)), Shape((8,)), 1),
+        (regressed, Shape((8,), bins=0), 1),
+        (many, Shape((8,), bins=6), 1),
         (FEATURES, Shape((8,), layer_norm=True), 1),
         (FEATURES, Shape((8,)), 2),
     ):
