@@ -254,7 +254,7 @@ class App:
             self.events.add(f"figures for Prometheus at {address}")
         self.events.add(f"listening on {self._address()}, run {config.run.run}")
         if native.library() is None:
-            self.events.add(f"no C compiler ({native.wanted()}): Python answers, at half the speed")
+            self.events.add(f"nothing compiled by {native.wanted()}: Python answers, half as fast")
         if not config.emulators.launch and not config.fleet:
             commands = " or ".join(self._connect_hints())
             self.events.add(f"connect an emulator with: {commands}")

@@ -122,7 +122,7 @@ class Lane:
         )
         self._lane = ctypes.c_void_p(ctypes.addressof(self._held))
         self._messages: list[bytes] = []
-        self.sessions: list[Session] = []  # whose messages wait, in order
+        self._sessions: list[Session] = []  # whose messages wait, in order
 
     @classmethod
     def of(cls, spaces: Spaces, policy: Policy, replay: Replay, frame_stack: int) -> Lane | None:
@@ -149,22 +149,22 @@ class Lane:
         row = len(self._messages)
         self._places[row] = session.place
         self._messages.append(message)
-        self.sessions.append(session)
+        self._sessions.append(session)
         return row + 1
 
     def empty(self) -> tuple[list[Session], list[bytes]]:
-        """Give whose messages wait, and the messages; none do any more."""
-        taken = self.sessions, self._messages
-        self.sessions, self._messages = [], []
+        """Give whose messages wait, and the messages, to be answered now."""
+        taken = self._sessions, self._messages
+        self._sessions, self._messages = [], []
         return taken
 
-    def answer(self, dice: Dice, version: int) -> Sequence[Left] | None:
-        """Answer all that wait: what is left to do, or None if nothing was done."""
-        rows, mlp = len(self._messages), self._policy.mlp
+    def answer(self, taken: list[bytes], dice: Dice, version: int) -> Sequence[Left] | None:
+        """Answer the messages that waited: what is left to do, or None if nothing was done."""
+        rows, mlp = len(taken), self._policy.mlp
         if mlp is None:
             return None
         self._take_up(dice, rows)
-        messages = b"".join(self._messages)
+        messages = b"".join(taken)
         left = self._answer(
             self._lane,
             mlp.ready_for(rows),

@@ -46,7 +46,7 @@ def library() -> ctypes.PyDLL | None:
 
 def wanted() -> str:
     """Name what could compile it."""
-    return " or ".join(_COMPILERS)
+    return f"{', '.join(_COMPILERS[:-1])} or {_COMPILERS[-1]}"
 
 
 def _cache() -> Path:
@@ -74,6 +74,6 @@ def _compile(path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=path.parent) as room:
         made = Path(room) / path.name
-        command = [compiler, *_OPTIONS, "-o", str(made), *map(str, _SOURCES)]
+        command = [compiler, *_OPTIONS, "-o", str(made), *map(str, _SOURCES), "-lm"]
         subprocess.run(command, check=True, capture_output=True, timeout=_COMPILE_S)
         made.replace(path)

@@ -348,7 +348,8 @@ class Recent:
         at = self._count % self._size
         first = min(len(values), self._size - at)
         self._values[at : at + first] = values[:first]
-        self._values[: len(values) - first] = values[first:]
+        if first < len(values):
+            self._values[: len(values) - first] = values[first:]
         self._count += len(values)
 
     def since(self, count: int) -> tuple[npt.NDArray[np.float64], int]:

@@ -39,35 +39,43 @@ class Judge:
         self._target_of = _TargetOf(online, target, munchausen)
         self._loss_of = _LossOf(online, continuous_weight)
         shape = online.shape
-        # Images are few and long calls, noise is another tensor each time, and what runs on a GPU
-        # does not wait for its calls.
+        # Images are few and long calls, noisy layers are rare, and what runs on a GPU does not wait
+        # for its calls.
         device = next(online.parameters()).device.type
         self._traceable = traced and device == "cpu" and online.image is None and not shape.noisy
         self._traces: dict[bool, tuple[Any, Any]] = {}  # by whether transitions have weights
 
     def __call__(self, batch: Batch, cloning: float = 0.0) -> Loss:
         """Give the loss of a batch; ``cloning`` is how much an expert's choices count."""
-        if not self._traceable or cloning:  # which changes from step to step
+        columns = tuple(column for column in batch if column is not None)
+        # What an expert's choices count changes from step to step.
+        traces = None if cloning or not self._traceable else self._traced(columns)
+        if traces is None:
             with torch.no_grad():
                 target = self._target_of(*batch)
             weights = losses.Weights(self._continuous_weight, cloning)
             return self._loss_of.with_weights(target, batch, weights)
-        columns = _columns(batch)
-        target_of, loss_of = self._traced(columns)
+        target_of, loss_of = traces
         with torch.no_grad():
             atoms, worth = target_of(*columns)
         return Loss(*loss_of(atoms, worth, *columns))
 
-    def _traced(self, columns: tuple[Tensor, ...]) -> tuple[Any, Any]:
+    def _traced(self, columns: tuple[Tensor, ...]) -> tuple[Any, Any] | None:
+        # Of this thread. Run as written: what torch would optimise costs tenths of a second, and
+        # gains nothing here.
+        torch._C._set_graph_executor_optimize(False)
         weighted = len(columns) == len(Batch._fields)
-        found = self._traces.get(weighted)
-        if found is None:
-            few = tuple(column[:_TRACED_ROWS] for column in columns)
-            with torch.no_grad():
-                target_of = _trace(self._target_of, few)
-                target = target_of(*few)
-            found = self._traces[weighted] = target_of, _trace(self._loss_of, (*target, *few))
-        return found
+        if weighted not in self._traces:
+            few = tuple(column[:_TRACED_ROWS].clone() for column in columns)  # they are kept
+            try:
+                with torch.no_grad():
+                    target_of = _trace(self._target_of, few)
+                    target = target_of(*few)
+                self._traces[weighted] = target_of, _trace(self._loss_of, (*target, *few))
+            except Exception:  # a Python that torch cannot trace with: it is only slower without
+                self._traceable = False
+                return None
+        return self._traces[weighted]
 
 
 class _TargetOf(nn.Module):
@@ -137,13 +145,7 @@ def offsets(network: HybridNetwork) -> Tensor:
     return torch.tensor(starts, device=next(network.parameters()).device)
 
 
-def _columns(batch: Batch) -> tuple[Tensor, ...]:
-    return tuple(column for column in batch if column is not None)
-
-
 def _trace(module: nn.Module, columns: tuple[Tensor, ...]) -> Any:
-    # Run as written: what it would optimise costs tenths of a second and gains nothing here.
-    torch._C._set_graph_executor_optimize(False)
     with _tracing, warnings.catch_warnings():
         # That tracing will go is known, and torch is pinned; what depends on shapes is checked by
         # a test for every kind of network.

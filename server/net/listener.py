@@ -1,4 +1,6 @@
-"""The only user of clients' sockets: accepts them, moves their bytes, and minds their clocks.
+"""The only user of clients' sockets, but for the replies that lane.c sends by their outlets.
+
+It accepts them, moves their bytes, and minds their clocks.
 
 What a connection means is decided by its ``Desk``. A connection that breaks the rules is told so
 and closed; no exception of one connection reaches another or the loop.

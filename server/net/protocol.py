@@ -81,15 +81,15 @@ class Protocol:
         self._max_message_bytes = max_message_bytes
         self._splitter = wire.Splitter(min(max_message_bytes, wire.MAX_OPENING_BYTES))
         self._read_frame: wire.FrameReader | None = None
-        self._usual_sizes: frozenset[int] = frozenset()
+        self._usual_sizes: dict[bytes, int] = {}  # by the first bytes
 
     def may_be_usual(self, data: bytes) -> bool:
-        """Say whether these bytes have the length of just one Frame of the usual form.
+        """Say whether these bytes begin and end as just one Frame of the usual form does.
 
-        What is in them is not looked at: whoever takes them does, and ``lone_frame`` may.
+        What is between is not looked at: whoever takes them does, and ``lone_frame`` may.
         """
         return (
-            len(data) in self._usual_sizes
+            self._usual_sizes.get(data[: wire.PREFIX_BYTES]) == len(data)
             and self.state is State.PLAYING
             and not self._splitter.buffered_bytes
         )

@@ -39,7 +39,7 @@ START = 4  # first frame of an episode, linked to nothing before it
 ENDED = TERMINAL | TRUNCATED
 _ALL_FLAGS = TERMINAL | TRUNCATED | START
 
-_PREFIX_BYTES = HEADER_BYTES + 2  # length, array of four fields, type of the sequence number
+PREFIX_BYTES = HEADER_BYTES + 2  # length, array of four fields, type of the sequence number
 _MOST_USUAL_REWARDS = 15  # what the short form of an array holds
 
 
@@ -364,8 +364,8 @@ class FrameReader:
         self._observation_bytes = spaces.observation.size_bytes
         self._marks = _usual_marks(self._rewards, self._observation_bytes)
         self._usual = _usual_forms(self._marks, self._observation_bytes)
-        # Of a whole message, header included, that may have the usual form.
-        self.usual_sizes = frozenset(form.size for form in self._usual.values())
+        # Of a whole message, header included, that may have the usual form: by its first bytes.
+        self.usual_sizes = {prefix: form.size for prefix, form in self._usual.items()}
 
     def usual(self, data: bytes) -> Frame | None:
         """Give the Frame of a whole message, header included, if it has the usual form.
@@ -373,7 +373,7 @@ class FrameReader:
         Nearly every Frame has: four fields, a sequence number of 2 or 4 bytes, rewards of 8. All
         its fields then stand at known places, and one call cuts them out. None for anything else.
         """
-        form = self._usual.get(data[:_PREFIX_BYTES])
+        form = self._usual.get(data[:PREFIX_BYTES])
         if form is None or form.size != len(data):
             return None
         fields = form.unpack(data)
@@ -452,7 +452,7 @@ def _usual_forms(marks: tuple[bytes, ...], observation_bytes: int) -> dict[bytes
     forms = {}
     for kind, width in (b"\xcd", "H"), (b"\xce", "I"):
         places = "d".join(f"{len(mark)}s" for mark in marks)
-        form = struct.Struct(f">{_PREFIX_BYTES}x{width}B{places}{observation_bytes}s")
+        form = struct.Struct(f">{PREFIX_BYTES}x{width}B{places}{observation_bytes}s")
         length = (form.size - HEADER_BYTES).to_bytes(HEADER_BYTES, "little")
         forms[length + b"\x94" + kind] = form
     return forms

@@ -142,5 +142,37 @@ def test_many_may_trace_at_once() -> None:
     assert found == [True] * 6
 
 
+def test_another_thread_gets_the_same() -> None:
+    spaces, form = SPACES["features"], SHAPES["dueling"]
+    online, target = networks(spaces, form)
+    judge, given = Judge(online, target), batch(spaces, form, 8, 1)
+    here = gradients(judge, online, given)
+    found: list[bool] = []
+    thread = threading.Thread(
+        target=lambda: found.extend(same(here, gradients(judge, online, given)) for _ in range(4))
+    )
+    thread.start()
+    thread.join(60)
+    assert found == [True] * 4
+
+
+def test_where_nothing_can_be_traced_it_is_judged_call_by_call(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    spaces, form = SPACES["features"], SHAPES["plain"]
+    online, target = networks(spaces, form)
+    given = batch(spaces, form, 8, 1)
+    plain = gradients(Judge(online, target, traced=False), online, given)
+
+    def refuse(*_: object, **__: object) -> None:
+        raise RuntimeError("not with this Python")
+
+    monkeypatch.setattr(torch.jit, "trace", refuse)
+    judge = Judge(online, target)
+    for _ in range(2):
+        assert same(plain, gradients(judge, online, given))
+    assert not judge._traces
+
+
 def test_offsets_are_where_heads_start() -> None:
     assert judges.offsets(HybridNetwork(SPACES["ram"], SHAPES["plain"])).tolist() == [0, 3]
