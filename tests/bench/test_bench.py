@@ -279,6 +279,7 @@ def test_what_the_client_costs_mame(tmp_path: Path) -> None:
     assert figures["lua_us"] > max(parts)
 
 
+@pytest.mark.alone
 @pytest.mark.timeout(300)
 def test_each_part_of_a_cluster_is_measured(tmp_path: Path) -> None:
     pytest.importorskip("ray")
