@@ -100,7 +100,9 @@ class Session(ctypes.Structure):
     @property
     def last_reply(self) -> bytes:
         """The newest reply, for a frame that is sent again."""
-        return bytes(self._reply[: self._reply_bytes]) if self._reply_bytes else self._last_reply
+        if not self._reply_bytes:
+            return self._last_reply
+        return ctypes.string_at(self.place + _REPLY_AT, self._reply_bytes)
 
     @last_reply.setter
     def last_reply(self, reply: bytes) -> None:
@@ -113,6 +115,9 @@ class Session(ctypes.Structure):
     def show(self, preview: Preview) -> None:
         """Keep the newest picture of the client's screen."""
         self.preview = preview
+
+
+_REPLY_AT: int = Session._reply.offset
 
 
 def _nowhere(data: bytes) -> None:
