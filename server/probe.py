@@ -24,9 +24,8 @@ import numpy as np
 from server.stats import Contention, Recent
 
 # On average. A look may take the lock from the event loop, which then waits for a switch interval
-# to get it back: twenty a second would be 1 % of its time at worst.
-INTERVAL_S = 0.1
-_NAP_S = 0.001
+# or two to get it back.
+INTERVAL_S = 0.2
 _WINDOW_S = 30.0  # over which figures are taken
 _FORGET = 0.05  # share of a new value in the usual one
 
@@ -56,7 +55,7 @@ class Probe:
 
     def view(self, seconds: float | None = None) -> Contention | None:
         """Give what was found in the last seconds (half a minute), or None if that is nothing."""
-        newest = None if seconds is None else max(1, int(seconds / (self._interval_s + _NAP_S)))
+        newest = None if seconds is None else max(1, int(seconds / self._interval_s))
         lags, waits = 1e3 * self.lag_s.values(newest), 1e3 * self._wait_s.values(newest)
         if not len(lags) or not len(waits):
             return None
@@ -74,11 +73,12 @@ class Probe:
         with contextlib.suppress(RuntimeError):  # the loop is closed: there is nothing to measure
             while not self._stopping:
                 self._post(self._arrived, time.perf_counter())
-                # Random, and long enough for what that call stirred up to settle.
-                time.sleep(self._interval_s * dice.uniform(0.5, 1.5))
+                # Random, and long enough for what that call stirred up to settle. One sleep is all:
+                # each time that this thread wakes, somebody loses the lock.
+                asleep_s = self._interval_s * dice.uniform(0.5, 1.5)
                 before, began = _naps(), time.perf_counter()
-                time.sleep(_NAP_S)
-                late_s = time.perf_counter() - began - _NAP_S
+                time.sleep(asleep_s)
+                late_s = time.perf_counter() - began - asleep_s
                 self._note(late_s, taken=_naps() - before > 1)
 
     def _note(self, late_s: float, *, taken: bool) -> None:
