@@ -1,8 +1,8 @@
 """Measures contention: how late the event loop is, and how long Python's lock is waited for.
 
 A thread has the event loop called now and then; the time until that happens is the loop's lag.
-After a random pause it sleeps once more, outside of Python's lock, and then wants the lock back, as
-the event loop does each time its poll returns. The kernel counts how often a thread goes to sleep:
+Then it sleeps for a random time, outside of Python's lock, and wants the lock back, as the event
+loop does each time its poll returns. The kernel counts how often a thread goes to sleep:
 more than once means that the lock was taken and had to be waited for. How long that took is what
 the sleep was longer than others that found the lock free.
 
