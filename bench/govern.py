@@ -24,7 +24,6 @@ OPTIONS = {
     "--p99-ms": 3.0,
     "--warmup": 5.0,
 }
-_CONNECT_S = 0.5  # until the load clients play
 _LOOK_S = 0.5
 _LOADS = {"500": 500.0, "4000": 4000.0, "500_again": 500.0}
 
@@ -51,9 +50,11 @@ async def measure(options: argparse.Namespace) -> Round:
 
 async def _part(app: App, name: str, fps: float, options: argparse.Namespace) -> Round:
     """Measure one server under one load."""
-    delays = asyncio.create_task(_delay_p99_ms(app, options.warmup, options.seconds))
+    started = asyncio.Event()
+    delays = asyncio.create_task(_delay_p99_ms(app, started, options.seconds))
     seen, steps_per_s = await beside(
         app,
+        on_start=started.set,
         fps=fps,
         seconds=options.seconds,
         warmup_s=options.warmup,
@@ -74,14 +75,15 @@ async def _part(app: App, name: str, fps: float, options: argparse.Namespace) ->
     return figures
 
 
-async def _delay_p99_ms(app: App, warmup_s: float, seconds: float) -> float:
+async def _delay_p99_ms(app: App, started: asyncio.Event, seconds: float) -> float:
     """Give what the governor holds: the delay in the server, without the clients' own."""
     assert app.probe is not None
     streams = (host.agent_of(app).batcher.latency_s, app.probe.lag_s)
-    await asyncio.sleep(warmup_s + _CONNECT_S)
+    await started.wait()
     seen = [stream.since(0)[1] for stream in streams]
     kept: list[list[Floats]] = [[], []]
-    for _ in range(max(1, round(seconds / _LOOK_S))):
+    looks = max(1, round(seconds / _LOOK_S))
+    while len(kept[0]) < looks or not any(map(len, kept[1])):  # the probe looks now and then
         await asyncio.sleep(min(seconds, _LOOK_S))
         for number, stream in enumerate(streams):
             values, seen[number] = stream.since(seen[number])
