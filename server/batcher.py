@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from server.lane import MOST_ROWS, Lane
+from server.lane import MOST_ROWS, Lane, Left
 from server.learn.policy import Decision, Mix, Policy
 from server.learn.replay import Frames, Replay
 from server.net.wire import ENDED, START, Executed, Frame, Source, encode_action
@@ -69,10 +69,13 @@ class Batcher:
         if session.settings is not None:  # lane.c does not know how to tell them
             session.read(message)
             return
+        session.arrived_s = time.monotonic()
+        if self.players <= _FEW and not self._waiting and not lane:
+            self._answer_lone_message(lane, session, message)
+            return
         if session.turn == self._turn:
             self.flush()
         session.turn = self._turn
-        session.arrived_s = time.monotonic()
         rows = lane.add(session, message)
         waiting = len(self._waiting)
         if self.players <= _FEW or rows + waiting >= self.players or rows == MOST_ROWS:
@@ -160,14 +163,30 @@ class Batcher:
             for session, message in zip(sessions, messages, strict=True):
                 session.read(message)
             return
+        self.latency_s.extend(lane.latencies_s(rows))
+        self._see_to(left, sessions)
+        self._count(first, rows)
+
+    def _answer_lone_message(self, lane: Lane, session: Session, message: bytes) -> None:
+        """Answer a message while nothing waits in the lane."""
+        first = self._replay.head
+        left = lane.answer_lone(session, message, self._policy.roll(1, self.mix), self._version())
+        if left is None:
+            session.read(message)
+            return
+        self.latency_s.add(session.latency_s)
+        if left:
+            self._see_to(left, (session,))
+        self._count(first, 1)
+
+    def _see_to(self, left: Sequence[Left], sessions: Sequence[Session]) -> None:
+        """Do what the lane has left: the rest of replies, and then the ends of episodes."""
         for row, sent, _ in left:
             if sent >= 0:
                 sessions[row].write(sessions[row].last_reply[sent:])
-        self.latency_s.extend(lane.latencies_s(rows))
         for row, _, ended in left:
             if ended:
                 self._end_episode(sessions[row], Source.POLICY)
-        self._count(first, rows)
 
     def _reply(
         self,

@@ -160,23 +160,29 @@ class Lane:
 
     def answer(self, taken: list[bytes], dice: Dice, version: int) -> Sequence[Left] | None:
         """Answer the messages that waited: what is left to do, or None if nothing was done."""
-        rows, mlp = len(taken), self._policy.mlp
+        return self._call(b"".join(taken), len(taken), dice, version)
+
+    def answer_lone(
+        self, session: Session, message: bytes, dice: Dice, version: int
+    ) -> Sequence[Left] | None:
+        """Answer a message while no other waits: the same, with less around it."""
+        self._places[0] = session.place
+        return self._call(message, 1, dice, version)
+
+    def _call(
+        self, messages: bytes, rows: int, dice: Dice, version: int
+    ) -> Sequence[Left] | None:
+        mlp, explored = self._policy.mlp, len(dice.explored)
         if mlp is None:
             return None
-        self._take_up(dice, rows)
-        messages = b"".join(taken)
+        if explored or dice.noise or self._noisy:
+            self._take_up(dice, rows)
         left = self._answer(
-            self._lane,
-            mlp.ready_for(rows),
-            messages,
-            len(messages),
-            rows,
-            len(dice.explored),
-            version,
+            self._lane, mlp.ready_for(rows), messages, len(messages), rows, explored, version
         )
-        if left < 0:
-            return None
-        return list(self._told(left)) if left else ()
+        if left <= 0:
+            return None if left else ()
+        return list(self._told(left))
 
     def _take_up(self, dice: Dice, rows: int) -> None:
         heads, controls = self._heads, self._controls

@@ -151,6 +151,7 @@ SAID = st.tuples(
     FLAGS,
     st.one_of(st.just(0.5), REWARDS),
     st.integers(0, 20),  # the observation's seed; 13 is not finite
+    st.sampled_from([1, 100]),  # players: a lone one is answered at once
 )
 TURNS = st.lists(st.dictionaries(st.integers(0, 2), SAID, min_size=1), max_size=12)
 
@@ -171,16 +172,16 @@ def test_it_does_what_python_does(kind: str, turns: list[dict[int, tuple]]) -> N
     for stage in stages:
         stage.batcher.mix = Mix()  # where frames are refused, dice are rolled twice
     sequences = [FIRST - 1] * 3
-    with together():
-        for turn in turns:
-            for client, (further, flags, reward, seed) in turn.items():
-                sequences[client] += further
-                data = message(spaces, sequences[client], flags, reward, seed)
-                for stage in stages:
-                    if str(client) not in stage.closed:
-                        stage.send[client](data)
+    for turn in turns:
+        for client, (further, flags, reward, seed, players) in turn.items():
+            sequences[client] += further
+            data = message(spaces, sequences[client], flags, reward, seed)
             for stage in stages:
-                stage.batcher.flush()
+                stage.batcher.players = players
+                if str(client) not in stage.closed:
+                    stage.send[client](data)
+        for stage in stages:
+            stage.batcher.flush()
     python, lane = (stage.told() for stage in stages)
     assert lane == python
 
