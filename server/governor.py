@@ -1,13 +1,16 @@
 """Lets training give way just as much as the games need, and takes the rest for it.
 
 The rules:
-- One look a second says how much of what is allowed was used; over 1 is a miss. Two looks out of
-  three decide, so that one bad second of the machine is not blamed on anybody.
+- One look a second says how much of what is allowed was used; over 1 is a miss. Looks add up until
+  they can hardly be chance: two decide where they are clear, those near the line must be more. So
+  one bad second of the machine is not blamed on anybody.
 - At a miss training rests until two looks agree: what is reached then is the floor. Nothing can be
   gained below it, so if the floor itself is a miss, training gives way only as far as it makes
-  things clearly worse, and people are told that the miss is not training's.
-- Else the share is searched between one that held and one that missed, and every now and then the
-  floor is looked at again: what was training's fault may be somebody else's now.
+  things clearly worse, and people are told that the miss is not training's. Where pauses do not
+  help, what is reached with the least of it is the floor.
+- Else the share is searched between one that held and one that missed, cut by half at most, and
+  every now and then the floor is looked at again: what was training's fault may be somebody else's
+  now.
 - What was learned is forgotten after a while, and when the load changes.
 """
 
@@ -30,13 +33,16 @@ Floats = npt.NDArray[np.float64]
 LOOK_S = 1.0  # between looks
 PROBE_S = 0.01  # between probes of the event loop's lag: its p99 is wanted within a look
 _VOTES = 3  # looks of which the median counts
+_MISSED = 2.0  # doublings of what is allowed, looks added up, that are no chance
+_HELD = 1.0  # halvings, likewise
 _LEAST_SHARE = 0.02  # training never stops for long: it would not be seen to recover
 _CLOSE = 1.2  # between the share that held and the one that missed: near enough
 _GROWTH = 1.5  # of the share, where it is not known which one misses
+_CUT = 0.5  # of the share, at most: a false alarm is not to cost much
 _WORSE = 1.25  # times the floor: worse than that is training's doing, less may be chance
 _ROOM = 0.9  # of what is allowed: below it there is room for more training
 _OTHER_LOAD = 1.5  # times the frames/s of the look before
-_FRESH_LOOKS = 8  # after which a floor is looked at again before training is cut further
+_FRESH_LOOKS = 15  # after which a floor is looked at again before training is cut further
 _FORGET_LOOKS = 40
 _GAIN = 0.1  # share of their time that clients wait for us: below it, giving way gains nothing
 
@@ -46,7 +52,7 @@ class Hold(Enum):
 
     HOLDING = "holding"
     MISSED = "missed"
-    BEYOND = "missed anyway"  # without training, too: it is not to blame
+    BEYOND = "missed anyway"  # with little training or none, too: giving way gains nothing
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,12 +84,14 @@ class Governor:
         self._seen: dict[str, int] = {}  # frames, by agent
         self._seen_lags = 0
         self._votes: list[float] = []  # how much was used, since the share last changed
+        self._over = 0.0  # evidence of a miss: doublings of what is allowed, added up
+        self._under = 0.0  # evidence that it is held: halvings
         self._frames_per_s: float | None = None  # of the look before, with the same share
         self.share = 1.0
         self.state = Hold.HOLDING
         self._resting = False
         self._miss = 0.0  # how much was used when the rest began
-        self._floor = 0.0  # how much is used without training; 0 if that is not known
+        self._floor = 0.0  # how much is used with no training, or little; 0 if that is not known
         self._age = 0  # looks since then
         self._held = _LEAST_SHARE  # a share that held, as far as is known
         self._missed: float | None = None  # a share that did not
@@ -107,7 +115,7 @@ class Governor:
         given = self._given()
         self._learn(look)
         if self._given() != given:  # what comes now is not to be mixed with what was
-            self._votes.clear()
+            self._begin_anew()
             self._frames_per_s = None
         return self._given()
 
@@ -133,38 +141,64 @@ class Governor:
             self._forget()
         self._frames_per_s = look.frames_per_s
         self._votes.append(max(self._used_p99(look), self._used_fps(look)))
-        if not self._is_agreed():
-            return
-        used = statistics.median(self._votes)
-        self._votes.clear()
+        used = statistics.median_low(self._votes[-_VOTES:])
         if self._resting:
-            self._floor, self._resting, self._age = used, False, 0
-            if self._miss <= self._allowed():  # it was not training's: it gets everything back
-                self._missed, self.share = None, 1.0
-            self._weigh(self._miss)
-        elif used > self._allowed() and (not self._floor or self._age > _FRESH_LOOKS):
-            self.state, self._miss, self._resting = Hold.MISSED, used, True
+            if self._is_agreed():
+                self._resting = False
+                self._found_floor(used)
+            return
+        if len(self._votes) > 1:
+            self._judge(used)
+        missed = self._verdict(self._votes[-1])
+        if missed is None:
+            return
+        if missed and (not self._floor or self._age > _FRESH_LOOKS):
+            self.state, self._miss, self._resting = Hold.MISSED, max(used, 1.0), True
+        elif missed and self.share <= _CLOSE * _LEAST_SHARE and used > self._floor:
+            self._found_floor(used)
         else:
-            self._weigh(used)
+            self._search(used, missed=missed)
+        self._begin_anew()
+
+    def _found_floor(self, floor: float) -> None:
+        """Go on, knowing how much is used with little training or none."""
+        self._floor, self._age = floor, 0
+        self._judge(self._miss)
+        missed = self._miss > self._allowed()
+        if not missed:  # it was not training's: it gets everything back
+            self._missed, self.share = None, 1.0
+        self._search(self._miss, missed=missed)
+
+    def _judge(self, used: float) -> None:
+        beyond = Hold.BEYOND if self._floor > 1 else Hold.MISSED
+        self.state = beyond if used > 1 else Hold.HOLDING
 
     def _allowed(self) -> float:
         """Give what may be used: all, or where that is out of reach little more than the floor."""
         return _WORSE * self._floor if self._floor > 1 else 1.0
 
-    def _weigh(self, used: float) -> None:
+    def _verdict(self, used: float) -> bool | None:
+        """Say whether the goal is missed with this share, or None as long as that is not sure."""
+        doublings = math.log2(max(used, 0.1) / self._allowed())
+        doublings = max(-1.0, min(1.0, doublings))  # one look says no more than that
+        self._over = max(0.0, self._over + doublings)
+        self._under = max(0.0, self._under - doublings)
+        if self._over >= _MISSED:
+            return True
+        return False if self._under >= _HELD else None
+
+    def _search(self, used: float, *, missed: bool) -> None:
         """Search for the largest share that holds."""
-        allowed = self._allowed()
-        if used > 1:
-            self.state = Hold.BEYOND if self._floor > 1 else Hold.MISSED
-        else:
-            self.state = Hold.HOLDING
-        if used > allowed:
+        if missed:
             self._missed = self.share
             if self._held >= self.share:  # it held once, and does no longer
                 self._held = _LEAST_SHARE
-            close = self._missed <= _CLOSE * self._held
-            self.share = self._held if close else math.sqrt(self._held * self._missed)
-        elif used < _ROOM * allowed or self._floor > 1:
+            if self._missed <= _CLOSE * self._held:
+                self.share = self._held
+            else:
+                between = math.sqrt(self._held * self._missed)
+                self.share = max(between, _CUT * self._missed)
+        elif used < _ROOM * self._allowed() or self._floor > 1:
             self._held = self.share
             if self._missed is None:
                 self.share = min(1.0, _GROWTH * self.share)
@@ -180,10 +214,15 @@ class Governor:
         self._floor = 0.0
         self._resting = False
         self._missed = None
+        self._begin_anew()
+
+    def _begin_anew(self) -> None:
+        """Look with fresh eyes."""
         self._votes.clear()
+        self._over = self._under = 0.0
 
     def _is_agreed(self) -> bool:
-        """Say whether more looks could not change the verdict."""
+        """Say whether more looks could not change what a rest is found to bring."""
         missed = sum(vote > self._allowed() for vote in self._votes)
         return 2 * max(missed, len(self._votes) - missed) > _VOTES
 
