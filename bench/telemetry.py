@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import statistics
 import time
 from collections.abc import AsyncIterator
 
@@ -30,10 +31,11 @@ OPTIONS = {
 }
 _SLICE_S = 1.0
 _SETTLE_S = 0.1
+_READ_QUADS = 7  # of two watched slices, to one reading: Prometheus usually comes every 15 s
 
 
 async def measure(options: argparse.Namespace) -> Round:
-    """Measure one round: as many slices with as without, in the order on, off, off, on."""
+    """Measure one round, in slices that are watched, unwatched, unwatched, watched, and so on."""
     trainer = {"trainer": options.trainer}
     async with host.server(trainer=trainer, console={"telemetry": False}) as app:
         load = {"clients": options.clients, "values": options.values}
@@ -49,32 +51,46 @@ async def measure(options: argparse.Namespace) -> Round:
             )
         )
         await started.wait()
-        totals = {True: [0.0, 0.0, 0.0], False: [0.0, 0.0, 0.0]}
-        for _ in range(max(1, round(options.seconds / (4 * _SLICE_S)))):
-            for on in (True, False, False, True):
-                grown = await _slice(app, on)
-                totals[on] = [before + more for before, more in zip(totals[on], grown, strict=True)]
+        quads = []
+        for number in range(max(1, round(options.seconds / (4 * _SLICE_S)))):
+            read = number % _READ_QUADS == 0
+            first, *without, last = [
+                await _slice(app, on=on, read=read and not place)
+                for place, on in enumerate((True, False, False, True))
+            ]
+            quads.append((_rates(first, last), _rates(*without)))
         playing.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await playing
-    return _figures(totals)
+    return _figures(quads)
 
 
-def _figures(totals: dict[bool, list[float]]) -> Round:
+Rates = tuple[float, float]  # frames/s, steps/s
+
+
+def _rates(*slices: tuple[float, float, float]) -> Rates:
+    seconds, frames, steps = (sum(column) for column in zip(*slices, strict=True))
+    return frames / seconds, steps / seconds
+
+
+def _figures(quads: list[tuple[Rates, Rates]]) -> Round:
+    """Give medians: of the rates, and of the ratios of neighbours, which saw the same machine."""
     figures: Round = {}
-    for number, name in enumerate(("fps", "steps_per_s"), start=1):
-        on, off = (totals[way][number] / totals[way][0] for way in (True, False))
+    for number, name in enumerate(("fps", "steps_per_s")):
+        on, off = ([quad[way][number] for quad in quads] for way in (0, 1))
         figures |= {
-            f"{name}_watched": on,
-            f"{name}_unwatched": off,
-            f"{name}_watched_over_unwatched": on / off,
+            f"{name}_watched": statistics.median(on),
+            f"{name}_unwatched": statistics.median(off),
+            f"{name}_watched_over_unwatched": statistics.median(
+                a / b for a, b in zip(on, off, strict=True)
+            ),
         }
     return figures
 
 
-async def _slice(app: App, on: bool) -> tuple[float, float, float]:
+async def _slice(app: App, *, on: bool, read: bool) -> tuple[float, float, float]:
     """Give the seconds of a slice, and the frames and steps in it."""
-    async with _watched(app) if on else _unwatched():
+    async with _watched(app, read=read) if on else _unwatched():
         await asyncio.sleep(_SETTLE_S)
         before = _counts(app)
         await asyncio.sleep(_SLICE_S)
@@ -89,16 +105,16 @@ def _counts(app: App) -> tuple[float, float, float]:
 
 
 @contextlib.asynccontextmanager
-async def _watched(app: App) -> AsyncIterator[None]:
-    """Probe the event loop, and have Prometheus read once; the server itself notes its history."""
+async def _watched(app: App, *, read: bool) -> AsyncIterator[None]:
+    """Probe the event loop, and perhaps read as Prometheus does; the server notes its history."""
     loop = asyncio.get_running_loop()
     probe = Probe(loop.call_soon_threadsafe)
     probe.start()
-    reading = loop.call_later(_SETTLE_S + _SLICE_S / 2, lambda: exposition.render(app.snapshot()))
+    if read:
+        loop.call_later(_SETTLE_S + _SLICE_S / 2, lambda: exposition.render(app.snapshot()))
     try:
         yield
     finally:
-        reading.cancel()
         await asyncio.to_thread(probe.stop)
 
 

@@ -26,7 +26,7 @@ import numpy as np
 import numpy.typing as npt
 
 from server.agent import Agent
-from server.stats import Governed, Rate, Recent
+from server.stats import Governed, Rate, Recent, percentiles
 
 Floats = npt.NDArray[np.float64]
 
@@ -70,7 +70,7 @@ def delay_p99_ms(latency_s: Floats, lag_s: Floats, rng: np.random.Generator) -> 
 
     It waits to arrive and then for its reply; the two are measured apart.
     """
-    return float(1e3 * np.percentile(latency_s + rng.choice(lag_s, len(latency_s)), 99))
+    return 1e3 * percentiles(latency_s + rng.choice(lag_s, len(latency_s)), 99)[0]
 
 
 class Governor:

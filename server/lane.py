@@ -169,9 +169,7 @@ class Lane:
         self._places[0] = session.place
         return self._call(message, 1, dice, version)
 
-    def _call(
-        self, messages: bytes, rows: int, dice: Dice, version: int
-    ) -> Sequence[Left] | None:
+    def _call(self, messages: bytes, rows: int, dice: Dice, version: int) -> Sequence[Left] | None:
         mlp, explored = self._policy.mlp, len(dice.explored)
         if mlp is None:
             return None

@@ -19,9 +19,7 @@ import threading
 import time
 from collections.abc import Callable
 
-import numpy as np
-
-from server.stats import Contention, Recent
+from server.stats import Contention, Recent, percentiles
 
 # On average. A look may take the lock from the event loop, which then waits for a switch interval
 # or two to get it back.
@@ -59,13 +57,14 @@ class Probe:
         lags, waits = 1e3 * self.lag_s.values(newest), 1e3 * self._wait_s.values(newest)
         if not len(lags) or not len(waits):
             return None
+        lag_p50_ms, lag_p99_ms, lag_max_ms = percentiles(lags, 50, 99, 100)
         return Contention(
-            lag_p50_ms=float(np.percentile(lags, 50)),
-            lag_p99_ms=float(np.percentile(lags, 99)),
-            lag_max_ms=float(lags.max()),
+            lag_p50_ms=lag_p50_ms,
+            lag_p99_ms=lag_p99_ms,
+            lag_max_ms=lag_max_ms,
             gil_share=float((waits > 0).mean()),
             gil_wait_mean_ms=float(waits.mean()),
-            gil_wait_p99_ms=float(np.percentile(waits, 99)),
+            gil_wait_p99_ms=percentiles(waits, 99)[0],
         )
 
     def _run(self) -> None:

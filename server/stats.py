@@ -87,7 +87,7 @@ class Score:
     def of(cls, results: Sequence[Result], *, frames: int, steps: int) -> Score:
         """Sum up some episodes; there must be one."""
         returns = [result.total for result in results]
-        low, median, high = (float(value) for value in np.percentile(returns, (25, 50, 75)))
+        low, median, high = percentiles(np.array(returns), 25, 50, 75)
         return cls(
             episodes=len(returns),
             mean=sum(returns) / len(returns),
@@ -330,6 +330,19 @@ class Share:
         return (part - part_before) / grown if grown else None
 
 
+def percentiles(values: npt.NDArray[np.float64], *shares: float) -> tuple[float, ...]:
+    """Give what numpy's function of that name does, several times faster; there must be a value."""
+    last = len(values) - 1
+    places = [share / 100 * last for share in shares]
+    below = [int(place) for place in places]
+    above = [min(place + 1, last) for place in below]
+    ordered = np.partition(values, below + above)
+    return tuple(
+        float(ordered[low] + (place - low) * (ordered[high] - ordered[low]))
+        for place, low, high in zip(places, below, above, strict=True)
+    )
+
+
 class Recent:
     """The last values of a fast stream, for percentiles."""
 
@@ -369,8 +382,7 @@ class Recent:
         """Give the values below which these shares (0 to 100) lie, or None before the first."""
         if not self._count:
             return None
-        values = np.frombuffer(self._values)[: min(self._count, self._size)]
-        return tuple(float(value) for value in np.percentile(values, shares))
+        return percentiles(np.frombuffer(self._values)[: min(self._count, self._size)], *shares)
 
 
 class Histogram:
