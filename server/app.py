@@ -216,12 +216,26 @@ class App:
 
     async def startup(self) -> None:
         """Listen, open the run, take up its agents, start the emulators."""
-        config = self._config
-        front.check_open_host(config.server.host, self._token)
-        _check_device(config.network.device)
+        front.check_open_host(self._config.server.host, self._token)
+        _check_device(self._config.network.device)
         asyncio.get_running_loop().set_exception_handler(self._loop_error)
         # The port first: if it is taken, nothing is written anywhere.
         inside = await self._listen()
+        self._open_run()
+        self._take_up_agents()
+        if self.conductor is not None:
+            await self.conductor.start()
+        await self._open_doors()
+        self._start_emulators(inside)
+        # What exists now stays: a full collection over torch's 170,000 objects would stop every
+        # thread for over a tenth of a second (docs/architecture.md).
+        gc.collect()
+        gc.freeze()
+        self._take_up_duties()
+
+    def _open_run(self) -> None:
+        """Find or make what is kept on disk, and note that it goes on."""
+        config, loop = self._config, asyncio.get_running_loop()
         self._run = Run.open(Path(config.run.runs_dir), config.run.run, fresh=config.run.fresh)
         if self._run.kept_as is not None:
             self.events.add(f"starting over; the old run is kept as {_short(self._run.kept_as)}")
@@ -229,7 +243,6 @@ class App:
             self.conductor.open(self._run.path)
         described = versions.described(config)
         self._run.note_start(described)
-        loop = asyncio.get_running_loop()
         self._curves = Curves(
             self._run.path,
             settings=described["settings"],
@@ -238,6 +251,9 @@ class App:
         )
         self._curves.start()
         self.steering.open(Journal.open(self._run.path / journal_module.NAME))
+
+    def _take_up_agents(self) -> None:
+        """Make the run's agents, with the live settings that were left, and start them."""
         for name, (game, spaces) in self._run.agents(self._warn).items():
             self.agents[name] = self._make_agent(name, game, spaces)
         self.steering.tend()  # the run's frames are known now
@@ -245,9 +261,11 @@ class App:
             self.events.add(f"live settings as they were left: {chosen}")
         for agent in self.agents.values():
             agent.start()
-            self._curves.started(agent.place(), config.run.seed)
-        if self.conductor is not None:
-            await self.conductor.start()
+            self._curves.started(agent.place(), self._config.run.seed)
+
+    async def _open_doors(self) -> None:
+        """Let people and Prometheus in, and say where emulators come in."""
+        config = self._config
         await self._gate.open(self._run.path / gate_module.NAME)
         if config.console.metrics_port:
             address = await self._exporter.start(config.console.metrics_port)
@@ -258,14 +276,17 @@ class App:
         if not config.emulators.launch and not config.fleet:
             commands = " or ".join(self._connect_hints())
             self.events.add(f"connect an emulator with: {commands}")
+
+    def _start_emulators(self, inside: str) -> None:
+        """Tell those that start emulators where they connect to."""
         played = sum(agent.frames for agent in self.agents.values())
         homes = self._run.path / "emulators"
         self._fleet.seat(inside, self._token, homes, played)
         self._examiner.seat(fleet_module.reachable(inside), self._token, homes)
-        # What exists now stays: a full collection over torch's 170,000 objects would stop every
-        # thread for over a tenth of a second (docs/architecture.md).
-        gc.collect()
-        gc.freeze()
+
+    def _take_up_duties(self) -> None:
+        """Begin with everything that is done again and again."""
+        config = self._config
         self._every(_CLOCKS_S, self._mind_clocks)
         if self._tape is not None:
             self.events.add(f"recording all messages to {_short(Path(config.server.record))}")
@@ -283,7 +304,8 @@ class App:
         self._every(config.run.curve_interval_s, self._draw_curves)
         if config.console.telemetry or self._governor:
             interval_s = governor_module.PROBE_S if self._governor else probe_module.INTERVAL_S
-            self.probe = Probe(loop.call_soon_threadsafe, interval_s=interval_s)
+            post = asyncio.get_running_loop().call_soon_threadsafe
+            self.probe = Probe(post, interval_s=interval_s)
             self.probe.start()
         if self._governor:
             self._every(governor_module.LOOK_S, self._govern)
