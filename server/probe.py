@@ -23,8 +23,8 @@ from server.stats import Contention, Recent, percentiles
 
 # On average. A look may take the lock from the event loop, which then waits for a switch interval
 # or two to get it back.
-INTERVAL_S = 0.2
-_WINDOW_S = 30.0  # over which figures are taken
+INTERVAL_S = 0.4
+_WINDOW_S = 60.0  # over which figures are taken
 _FORGET = 0.05  # share of a new value in the usual one
 
 
@@ -52,7 +52,7 @@ class Probe:
             self._thread.join()
 
     def view(self, seconds: float | None = None) -> Contention | None:
-        """Give what was found in the last seconds (half a minute), or None if that is nothing."""
+        """Give what was found in the last seconds (a minute), or None if that is nothing."""
         newest = None if seconds is None else max(1, int(seconds / self._interval_s))
         lags, waits = 1e3 * self.lag_s.values(newest), 1e3 * self._wait_s.values(newest)
         if not len(lags) or not len(waits):
