@@ -92,7 +92,7 @@ class Stage:
         if lane is None:
             return None
         batcher, sessions = self._players(clients, lane)
-        takers = [batcher.taker(session) or session.read for session in sessions]
+        takers = [taker.message for session in sessions if (taker := batcher.taker(session))]
         messages = [
             wire.encode_frame(wire.Frame(70_000, 0, [0.0], row.tobytes()))
             for row in self.observation(clients)

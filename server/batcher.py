@@ -15,9 +15,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from server.lane import MOST_ROWS, Lane, Left
+from server.lane import LEFT, MOST_ROWS, TAKEN, Lane, Left
 from server.learn.policy import Decision, Mix, Policy
 from server.learn.replay import Frames, Replay
+from server.net.listener import Taker, received
 from server.net.wire import ENDED, START, Executed, Frame, Source, encode_action
 from server.session import Session
 from server.stats import Recent
@@ -60,28 +61,61 @@ class Batcher:
         self._turn = 0
         self._waiting: list[tuple[Session, Frame, float]] = []  # and when each arrived
 
-    def taker(self, session: Session) -> Callable[[bytes], None] | None:
-        """Give who takes a client's messages as they come; None where each must be read first."""
-        return None if self._lane is None else functools.partial(self._take, self._lane, session)
+    def taker(self, session: Session) -> Taker | None:
+        """Give who takes a client's usual frames unread; None where each must be read first."""
+        if self._lane is None:
+            return None
+        return Taker(
+            functools.partial(self._take, self._lane, session),
+            functools.partial(self._receive, self._lane, session),
+        )
 
     def _take(self, lane: Lane, session: Session, message: bytes) -> None:
         """Take what is probably a frame; when it is answered, see ``add``."""
-        if session.settings is not None:  # lane.c does not know how to tell them
-            session.read(message)
-            return
-        session.arrived_s = time.monotonic()
-        if self.players <= _FEW and not self._waiting and not lane:
-            self._answer_lone_message(lane, session, message)
-            return
         if session.turn == self._turn:
             self.flush()
-        session.turn = self._turn
-        rows = lane.add(session, message)
-        waiting = len(self._waiting)
-        if self.players <= _FEW or rows + waiting >= self.players or rows == MOST_ROWS:
+        # lane.c does not know how to tell settings.
+        if session.settings is not None or not lane.put(session, message):
+            session.read(message)
+            return
+        self._wait(lane, session)
+
+    def _receive(self, lane: Lane, session: Session, descriptor: int) -> bytes | None:
+        """Take what a client has sent from its socket; give back what is no usual frame."""
+        if session.turn == self._turn:
             self.flush()
-        elif rows + waiting == 1:
+            return None  # which may have closed it; else the loop sees soon that there is more
+        if session.settings is None and lane.has_network:
+            if self.players <= _FEW and not self._waiting and not lane.waiting:
+                return self._serve(lane, session, descriptor)
+            code = lane.receive(session, descriptor)
+            if code == TAKEN:
+                self._wait(lane, session)
+                return None
+            return lane.received(code)
+        return received(descriptor)
+
+    def _wait(self, lane: Lane, session: Session) -> None:
+        """Answer now, if no other frame can come or few play, or when the turn ends."""
+        session.turn = self._turn
+        rows = len(lane.waiting)
+        there = rows + len(self._waiting)
+        if self.players <= _FEW or there >= self.players or rows == MOST_ROWS:
+            self.flush()
+        elif there == 1:
             self._schedule(self.flush)
+
+    def _serve(self, lane: Lane, session: Session, descriptor: int) -> bytes | None:
+        """Answer a lone frame: nothing waits, and few play."""
+        first = self._replay.head
+        code = lane.serve(session, descriptor, self._policy.roll(1, self.mix), self._version())
+        if code != TAKEN and code != LEFT:
+            return lane.received(code)
+        self.latency_s.add(session.latency_s)
+        if code == LEFT:
+            self._see_to(lane.left(1), (session,))
+        self._count(first, 1)
+        return None
 
     def add(self, session: Session, frame: Frame) -> None:
         """Take a frame; it is answered when the loop has seen what else arrived.
@@ -106,7 +140,7 @@ class Batcher:
 
     def flush(self) -> None:
         """Answer every frame that waits."""
-        if self._lane is not None and self._lane:
+        if self._lane is not None and self._lane.waiting:
             self._answer_messages(self._lane)
         waiting = self._waiting
         if not waiting:
@@ -155,29 +189,17 @@ class Batcher:
     def _answer_messages(self, lane: Lane) -> None:
         """Answer what waits in the lane; what turns out to be something else is read first."""
         self._turn += 1
-        rows, first = len(lane), self._replay.head
-        sessions, messages = lane.empty()
-        left = lane.answer(messages, self._policy.roll(rows, self.mix), self._version())
+        sessions, first = lane.waiting, self._replay.head
+        rows = len(sessions)
+        left = lane.answer(self._policy.roll(rows, self.mix), self._version())
         if left is None:
             # Nothing else of theirs was read meanwhile: the loop flushes before it polls again.
-            for session, message in zip(sessions, messages, strict=True):
+            for session, message in zip(sessions, lane.withdraw(), strict=True):
                 session.read(message)
             return
         self.latency_s.extend(lane.latencies_s(rows))
         self._see_to(left, sessions)
         self._count(first, rows)
-
-    def _answer_lone_message(self, lane: Lane, session: Session, message: bytes) -> None:
-        """Answer a message while nothing waits in the lane."""
-        first = self._replay.head
-        left = lane.answer_lone(session, message, self._policy.roll(1, self.mix), self._version())
-        if left is None:
-            session.read(message)
-            return
-        self.latency_s.add(session.latency_s)
-        if left:
-            self._see_to(left, (session,))
-        self._count(first, 1)
 
     def _see_to(self, left: Sequence[Left], sessions: Sequence[Session]) -> None:
         """Do what the lane has left: the rest of replies, and then the ends of episodes."""

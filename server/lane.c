@@ -1,4 +1,4 @@
-/* Answers the frames of one loop turn: reads, checks, chooses, stores and replies.
+/* Answers the frames of one loop turn: receives, checks, chooses, stores and replies.
 
    What batcher.py does in Python, for frames as they nearly always are: four fields in their usual
    form, judged by a plain network. Where any of them is something else, nothing is done at all, and
@@ -6,6 +6,7 @@
 
 #include "learn/forward.h"
 
+#include <errno.h>
 #include <math.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -27,6 +28,7 @@
 #define MOST_HEADS 15
 #define MOST_CONTROLS 7
 #define MOST_ROWS 1024
+#define CHUNK 65536 /* bytes received at once, at most */
 #define MOST_REWARD 3e38
 #define MOST_VALUE 1e18f
 
@@ -86,7 +88,13 @@ struct lane { /* lane.py */
     const double *noise;            /* (rows, controls) on top of the others' */
     double *latency_s;              /* (rows) */
     struct left *left;              /* (rows) */
+    uint8_t *inbox;                 /* messages that wait, one behind the other */
+    int64_t *ends;                  /* (rows) where each ends */
+    int32_t rows;                   /* that wait */
 };
+
+/* What became of what a client sent; what is more than these is bytes for Python to read. */
+enum { TAKEN = 0, LEFT = -1, NOTHING = -2, GONE = -3 };
 
 struct frame {
     int64_t sequence;
@@ -118,18 +126,25 @@ static double now_s(void)
     return now.tv_sec + now.tv_nsec * 1e-9;
 }
 
-/* Read a frame of the usual form; give where it ends, or NULL for anything else. */
-static const uint8_t *read_frame(const struct lane *lane, const uint8_t *at, const uint8_t *end,
-                                 struct frame *frame)
+/* Give the bytes of the message that begins here if it is as long as a usual frame, else 0. */
+static int64_t usual_bytes(const struct lane *lane, const uint8_t *at, const uint8_t *end)
 {
     if (end - at < HEADER + 2 || at[4] != 0x94 || (at[5] != 0xcd && at[5] != 0xce))
-        return NULL;
+        return 0;
     int width = at[5] == 0xcd ? 2 : 4;
     int64_t length = 2 + width + 1 + 1 + 9 * lane->rewards + lane->mark_bytes;
     length += lane->observation_bytes;
     int64_t told = at[0] | at[1] << 8 | at[2] << 16 | (int64_t)at[3] << 24;
-    if (told != length || end - at < HEADER + length)
+    return told == length && end - at >= HEADER + length ? HEADER + length : 0;
+}
+
+/* Read a frame of the usual form; give where it ends, or NULL for anything else. */
+static const uint8_t *read_frame(const struct lane *lane, const uint8_t *at, const uint8_t *end,
+                                 struct frame *frame)
+{
+    if (!usual_bytes(lane, at, end))
         return NULL;
+    int width = at[5] == 0xcd ? 2 : 4;
     at += HEADER + 2;
     frame->sequence = big_endian(at, width);
     frame->flags = at[width];
@@ -296,20 +311,59 @@ static void note(const struct frame *frame, int64_t index, struct session *sessi
         session->episode_return += frame->reward;
 }
 
-/* Answer each row's frame; give how many rows are left to Python, or -1 if all of it is. */
-int32_t answer(const struct lane *lane, const struct network *network, const uint8_t *messages,
-               int64_t bytes, int32_t rows, int32_t explored, uint32_t version)
+static int64_t waiting_bytes(const struct lane *lane)
+{
+    return lane->rows ? lane->ends[lane->rows - 1] : 0;
+}
+
+/* Let what stands behind the waiting messages wait too, if it is as long as a usual frame. */
+static int keep(struct lane *lane, struct session *session, int64_t bytes)
+{
+    int64_t start = waiting_bytes(lane);
+    const uint8_t *at = lane->inbox + start;
+    if (usual_bytes(lane, at, at + bytes) != bytes)
+        return 0;
+    session->arrived_s = now_s();
+    lane->sessions[lane->rows] = session;
+    lane->ends[lane->rows++] = start + bytes;
+    return 1;
+}
+
+/* Let a message wait; say whether it does. There must be room for one more row. */
+int32_t put(struct lane *lane, struct session *session, const uint8_t *message, int64_t bytes)
+{
+    if (bytes > CHUNK)
+        return 0;
+    memcpy(lane->inbox + waiting_bytes(lane), message, bytes);
+    return keep(lane, session, bytes);
+}
+
+/* Receive what a client has sent. It waits if it is TAKEN; else Python has to read so many bytes
+   behind what waits. There must be room for one more row. */
+int32_t receive(struct lane *lane, struct session *session, int32_t descriptor)
+{
+    ssize_t got = recv(descriptor, lane->inbox + waiting_bytes(lane), CHUNK, MSG_DONTWAIT);
+    if (got < 0)
+        return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR ? NOTHING : GONE;
+    if (got == 0)
+        return GONE;
+    return keep(lane, session, got) ? TAKEN : got;
+}
+
+/* Answer each frame that waits; give how many rows are left to Python, or -1 if all of it is: then
+   they wait on. */
+int32_t answer(struct lane *lane, const struct network *network, int32_t explored, uint32_t version)
 {
     struct frame frames[MOST_ROWS];
-    const uint8_t *at = messages, *end = messages + bytes;
+    int rows = lane->rows;
+    const uint8_t *at = lane->inbox, *end = at + waiting_bytes(lane);
     for (int row = 0; row < rows; row++) {
         at = read_frame(lane, at, end, &frames[row]);
         if (!at || frames[row].sequence <= lane->sessions[row]->last_sequence ||
             !lay_out(network, frames[row].observation, network->from + row * network->widest))
             return -1;
     }
-    if (at != end)
-        return -1;
+    lane->rows = 0;
     const float *worths = forward(network, rows) ? network->to : network->from;
     for (int row = 0, struck = 0; row < rows; row++, worths += network->widest) {
         frames[row].source = struck < explored && lane->explored[struck] == row;
@@ -341,4 +395,20 @@ int32_t answer(const struct lane *lane, const struct network *network, const uin
         session->latency_s = lane->latency_s[row] = now - session->arrived_s;
     }
     return left;
+}
+
+/* Receive and answer what a client has sent while nobody else's frames wait. */
+int32_t serve(struct lane *lane, const struct network *network, struct session *session,
+              int32_t descriptor, int32_t explored, uint32_t version)
+{
+    int got = receive(lane, session, descriptor);
+    if (got != TAKEN)
+        return got;
+    int64_t bytes = waiting_bytes(lane);
+    int left = answer(lane, network, explored, version);
+    if (left < 0) {
+        lane->rows = 0;
+        return bytes;
+    }
+    return left ? LEFT : TAKEN;
 }

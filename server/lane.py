@@ -1,6 +1,6 @@
-"""The fast lane in C: what lane.c needs to know of an agent, and its one call for a loop turn.
+"""The fast lane in C: what lane.c needs to know of an agent, and its calls.
 
-It reads, answers and stores frames as they nearly always are. ``Batcher`` does the same for all
+It receives, answers and stores frames as they nearly always are. ``Batcher`` does the same for all
 others, and where there is no compiler.
 """
 
@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import ctypes
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
+
+import numpy as np
 
 from server import native
 from server.learn.policy import Dice, Policy
@@ -19,6 +21,9 @@ from server.session import Session
 from server.spaces import Spaces
 
 MOST_ROWS = 1024  # of a turn, as in lane.c
+_CHUNK = 65536  # bytes received at once, as in lane.c
+TAKEN, LEFT = 0, -1  # what lane.c says of what a client sent: all done, or nearly
+_NOTHING, _GONE = -2, -3  # there is none; there never will be. What is more is bytes
 _MOST_HEADS = 15
 _MOST_CONTROLS = 7
 
@@ -68,8 +73,11 @@ class _Lane(ctypes.Structure):
                 "noise",
                 "latency_s",
                 "left",
+                "inbox",
+                "ends",
             )
         ),
+        ("rows", ctypes.c_int32),
     )
 
 
@@ -79,7 +87,8 @@ class Lane:
     def __init__(
         self, library: ctypes.PyDLL, spaces: Spaces, policy: Policy, replay: Replay
     ) -> None:
-        self._answer = library.answer
+        self._put, self._receive = library.put, library.receive
+        self._answer, self._serve = library.answer, library.serve
         self._policy = policy
         self._replay = replay  # whose memory is written to
         actions = spaces.actions
@@ -98,6 +107,10 @@ class Lane:
         self._latency_s = array("d", bytes(8 * MOST_ROWS))
         self._left = array("i", bytes(4 * len(Left._fields) * MOST_ROWS))
         mark = bytes_mark(spaces.observation.size_bytes)
+        longest = max(FrameReader(spaces).usual_sizes.values())
+        # Empty: the memory of rows that never wait is never touched.
+        self._inbox = np.empty(MOST_ROWS * longest + _CHUNK, np.uint8)
+        self._ends = (ctypes.c_int64 * MOST_ROWS)()
         self._held = _Lane(
             capacity=replay.layout.capacity,
             rewards=len(spaces.rewards),
@@ -118,10 +131,11 @@ class Lane:
             noise=self._noise.buffer_info()[0],
             latency_s=self._latency_s.buffer_info()[0],
             left=self._left.buffer_info()[0],
+            inbox=self._inbox.ctypes.data,
+            ends=ctypes.addressof(self._ends),
             **replay.addresses(),
         )
         self._lane = ctypes.c_void_p(ctypes.addressof(self._held))
-        self._messages: list[bytes] = []
         self._sessions: list[Session] = []  # whose messages wait, in order
 
     @classmethod
@@ -141,46 +155,71 @@ class Lane:
             return None
         return cls(library, spaces, policy, replay)
 
-    def __len__(self) -> int:
-        return len(self._messages)
-
-    def add(self, session: Session, message: bytes) -> int:
-        """Take a message, its header included, that has the length of a usual frame."""
-        row = len(self._messages)
-        self._places[row] = session.place
-        self._messages.append(message)
+    def put(self, session: Session, message: bytes) -> bool:
+        """Let a message wait, its header included, if it has the length of a usual frame."""
+        if not self._put(self._lane, session.place, message, len(message)):
+            return False
         self._sessions.append(session)
-        return row + 1
+        return True
 
-    def empty(self) -> tuple[list[Session], list[bytes]]:
-        """Give whose messages wait, and the messages, to be answered now."""
-        taken = self._sessions, self._messages
-        self._sessions, self._messages = [], []
-        return taken
+    def receive(self, session: Session, descriptor: int) -> int:
+        """Let what a client has sent wait: TAKEN, or else ``received`` tells."""
+        code: int = self._receive(self._lane, session.place, descriptor)
+        if code == TAKEN:
+            self._sessions.append(session)
+        return code
 
-    def answer(self, taken: list[bytes], dice: Dice, version: int) -> Sequence[Left] | None:
-        """Answer the messages that waited: what is left to do, or None if nothing was done."""
-        return self._call(b"".join(taken), len(taken), dice, version)
+    def serve(self, session: Session, descriptor: int, dice: Dice, version: int) -> int:
+        """Answer what a client has sent while nothing waits.
 
-    def answer_lone(
-        self, session: Session, message: bytes, dice: Dice, version: int
-    ) -> Sequence[Left] | None:
-        """Answer a message while no other waits: the same, with less around it."""
-        self._places[0] = session.place
-        return self._call(message, 1, dice, version)
-
-    def _call(self, messages: bytes, rows: int, dice: Dice, version: int) -> Sequence[Left] | None:
+        TAKEN, or LEFT with something in ``left``, or else ``received`` tells. The network must be
+        there.
+        """
         mlp, explored = self._policy.mlp, len(dice.explored)
+        assert mlp is not None
+        if explored or dice.noise or self._noisy:
+            self._take_up(dice, 1)
+        code: int = self._serve(
+            self._lane, mlp.ready_for(1), session.place, descriptor, explored, version
+        )
+        return code
+
+    def received(self, code: int) -> bytes | None:
+        """Give what came and was not taken; b"" where nothing will come any more, None if none."""
+        if code == _NOTHING:
+            return None
+        start = self._ends[len(self._sessions) - 1] if self._sessions else 0
+        return b"" if code == _GONE else self._inbox[start : start + code].tobytes()
+
+    def answer(self, dice: Dice, version: int) -> Sequence[Left] | None:
+        """Answer the messages that wait: what is left to do, or None if nothing was done."""
+        rows, mlp, explored = len(self._sessions), self._policy.mlp, len(dice.explored)
         if mlp is None:
             return None
         if explored or dice.noise or self._noisy:
             self._take_up(dice, rows)
-        left = self._answer(
-            self._lane, mlp.ready_for(rows), messages, len(messages), rows, explored, version
-        )
-        if left <= 0:
-            return None if left else ()
-        return list(self._told(left))
+        left = self._answer(self._lane, mlp.ready_for(rows), explored, version)
+        if left < 0:
+            return None
+        self._sessions = []
+        return self.left(left) if left else ()
+
+    @property
+    def waiting(self) -> list[Session]:
+        """Whose messages wait, in order."""
+        return self._sessions
+
+    @property
+    def has_network(self) -> bool:
+        """Whether there is one to answer with."""
+        return self._policy.mlp is not None
+
+    def withdraw(self) -> list[bytes]:
+        """Give the messages that wait, which then do no longer."""
+        rows = len(self._sessions)
+        starts, ends = [0, *self._ends[: rows - 1]], self._ends[:rows]
+        self._sessions, self._held.rows = [], 0
+        return [self._inbox[a:b].tobytes() for a, b in zip(starts, ends, strict=True)]
 
     def _take_up(self, dice: Dice, rows: int) -> None:
         heads, controls = self._heads, self._controls
@@ -202,7 +241,7 @@ class Lane:
         """Give how long each of the rows just answered has waited."""
         return self._latency_s[:rows]
 
-    def _told(self, count: int) -> Iterator[Left]:
+    def left(self, count: int) -> list[Left]:
+        """Give what the last answers have left to be seen to."""
         width = len(Left._fields)
-        for at in range(0, count * width, width):
-            yield Left(*self._left[at : at + width])
+        return [Left(*self._left[at : at + width]) for at in range(0, count * width, width)]

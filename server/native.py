@@ -40,7 +40,10 @@ def library() -> ctypes.PyDLL | None:
     number, place = ctypes.c_int32, ctypes.c_void_p
     found.forward.argtypes = (place, number)
     found.choose.argtypes = (place, ctypes.c_char_p)
-    found.answer.argtypes = (place, place, ctypes.c_char_p, ctypes.c_int64, *(number,) * 3)
+    found.put.argtypes = (place, place, ctypes.c_char_p, ctypes.c_int64)
+    found.receive.argtypes = (place, place, number)
+    found.answer.argtypes = (place, place, number, ctypes.c_uint32)
+    found.serve.argtypes = (place, place, place, number, number, ctypes.c_uint32)
     return found
 
 

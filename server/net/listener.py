@@ -1,4 +1,4 @@
-"""The only user of clients' sockets, but for the replies that lane.c sends by their outlets.
+"""The only user of clients' sockets, but for what lane.c receives by inlets and sends by outlets.
 
 It accepts them, moves their bytes, and minds their clocks.
 
@@ -20,7 +20,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 from typing import Protocol as Interface
 
 from server.net import wire
@@ -44,6 +44,7 @@ from server.spaces import Spaces
 _LINGER_S = 2.0  # to deliver the last message before a connection is cut
 _PACE_S = 0.001  # between frames of a client that does not wait for answers
 _WRITE_LIMIT_BYTES = 64 * 1024  # unsent replies before we stop reading from a client
+_CHUNK_BYTES = 1 << 16  # read at once
 _INSIDE = "127.0.0.1"
 _UNPROVEN = "wrong or missing token; start the client with this server's token"
 
@@ -61,8 +62,25 @@ class Limits:
     silence_s: float = 60.0  # of a client that plays
 
 
+class Taker(NamedTuple):
+    """Who takes a client's usual frames before they are read."""
+
+    message: Callable[[bytes], None]  # one that has the length of a usual frame
+    socket: Callable[[int], bytes | None]  # what there is; gives back the unusual, b"" at the end
+
+
 class ListenError(OSError):
     """The server cannot listen there; the message names the address and the fix."""
+
+
+def received(descriptor: int) -> bytes | None:
+    """Give what has come by a socket that does not block; b"" at the end, None if nothing has."""
+    try:
+        return os.read(descriptor, _CHUNK_BYTES)
+    except (BlockingIOError, InterruptedError):
+        return None
+    except OSError:
+        return b""
 
 
 class Desk(Interface):
@@ -98,7 +116,8 @@ class Connection(asyncio.Protocol):
         # The same for code in C, -1 while it must not: where others wait, or after the last word.
         self.outlet = ctypes.c_int32(-1)
         self._on_frame: Callable[[Frame], None] | None = None
-        self._on_message: Callable[[bytes], None] | None = None
+        self._taker: Taker | None = None
+        self._inlet: int | None = None  # the descriptor that bytes come by, past the transport
         self._on_lost: Callable[[str], None] | None = None
         self._on_preview: Callable[[Preview], None] | None = None
         self._lost = False
@@ -135,13 +154,56 @@ class Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """Take bytes from the client."""
         self.heard_s = self._now_s()
-        if self._on_message is None or not self._protocol.may_be_usual(data):
+        if self._taker is None or not self._protocol.may_be_usual(data):
             self.read(data)
             return
         try:
-            self._on_message(data)
+            self._taker.message(data)
         except Exception as error:  # the rim of one connection: reported, and it alone is closed
             self._fail(error)
+
+    # --- bytes that come past the transport ---------------------------------------------------
+
+    def _open_inlet(self) -> None:
+        """Have the client's socket read by who takes its frames: a few calls instead of many."""
+        if self._taker is None or self._plain_fd is None or not self._direct:
+            return
+        try:
+            self._inlet = os.dup(self._plain_fd)  # a loop does not watch one descriptor twice
+        except OSError:  # too many: the transport goes on reading
+            return
+        self._transport.pause_reading()
+        self._read_if_free()
+
+    def _close_inlet(self) -> None:
+        if self._inlet is not None:
+            self._stop_reading()
+            os.close(self._inlet)
+            self._inlet = None
+
+    def _ready(self) -> None:
+        """Have what came taken, unless it goes on with what is not whole yet."""
+        self.heard_s = self._now_s()
+        assert self._taker is not None and self._inlet is not None
+        take = received if self.unfinished_bytes else self._taker.socket
+        try:
+            data = take(self._inlet)
+        except Exception as error:  # the rim of one connection, as above
+            self._fail(error)
+            return
+        if data:
+            self.read(data)
+        elif data is not None and self._inlet is not None:  # the transport finds out why
+            self._close_inlet()
+            self._transport.resume_reading()
+
+    def _stop_reading(self) -> None:
+        if self._inlet is None:
+            self._transport.pause_reading()
+        else:
+            asyncio.get_running_loop().remove_reader(self._inlet)
+
+    # --- what they mean -----------------------------------------------------------------------
 
     def read(self, data: bytes) -> None:
         """Find out what bytes say, and have it done."""
@@ -180,7 +242,7 @@ class Connection(asyncio.Protocol):
     def _hold(self, events: Iterator[Event], waiting: Frame) -> None:
         """Leave the rest for later, and read nothing more until it is done."""
         self._held = True
-        self._transport.pause_reading()
+        self._stop_reading()
         asyncio.get_running_loop().call_later(_PACE_S, self._go_on, events, waiting)
 
     def _go_on(self, events: Iterator[Event], waiting: Frame) -> None:
@@ -193,13 +255,17 @@ class Connection(asyncio.Protocol):
         self._read_if_free()
 
     def _read_if_free(self) -> None:
-        if not self._held and self.stuck_s is None and not self._transport.is_closing():
+        if self._held or self.stuck_s is not None or self._transport.is_closing():
+            return
+        if self._inlet is None:
             self._transport.resume_reading()
+        else:
+            asyncio.get_running_loop().add_reader(self._inlet, self._ready)
 
     def pause_writing(self) -> None:
         """Stop reading from a client that does not read."""
         self.stuck_s = self._listener.now_s()
-        self._transport.pause_reading()
+        self._stop_reading()
 
     def resume_writing(self) -> None:
         """Go on: the client reads again."""
@@ -211,6 +277,7 @@ class Connection(asyncio.Protocol):
         """End a connection."""
         self._lost = True
         self.outlet.value = -1
+        self._close_inlet()
         self._listener.closed(self)
         if self._on_lost is not None:
             self._on_lost(self._reason)
@@ -239,17 +306,18 @@ class Connection(asyncio.Protocol):
         on_frame: Callable[[Frame], None],
         on_lost: Callable[[str], None],
         on_preview: Callable[[Preview], None] | None = None,
-        on_message: Callable[[bytes], None] | None = None,
+        taker: Taker | None = None,
     ) -> None:
         """Let the client play; say who takes its frames and who learns when it is gone.
 
-        Pictures that nobody takes are dropped. Who takes messages gets those that have the length
-        of a usual frame as they came, and gives back by ``read`` what turns out to be none.
+        Pictures that nobody takes are dropped. Who takes frames unread gives back by ``read`` what
+        turns out to be none.
         """
         self._on_frame, self._on_lost, self._on_preview = on_frame, on_lost, on_preview
-        self._on_message = on_message
+        self._taker = taker
         self._listener.greeted(self)
         self.write(self._protocol.welcome(welcome, spaces))
+        self._open_inlet()
 
     def reject(self, reason: str) -> None:
         """Turn the client away."""
@@ -292,6 +360,7 @@ class Connection(asyncio.Protocol):
     def _end(self) -> None:
         """Close as soon as what was said is delivered."""
         self.outlet.value = -1
+        self._close_inlet()
         self._transport.close()
         # A client that does not read would keep a closing transport open for ever.
         asyncio.get_running_loop().call_later(_LINGER_S, self._cut)

@@ -4,21 +4,55 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable
-from typing import ClassVar
+import os
+import socket
+import struct
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from pathlib import Path
+from typing import Any, ClassVar
+from unittest import mock
 
 import pytest
+import uvloop
 
 from server.net import wire
-from server.net.listener import Connection, Limits, Listener, ListenError, is_loopback
+from server.net.listener import (
+    Connection,
+    Limits,
+    Listener,
+    ListenError,
+    Taker,
+    is_loopback,
+    received,
+)
 from server.net.wire import Frame, Hello, Welcome
 from server.spaces import Actions, Discrete, Observation, Spaces
 
 SPACES = Spaces(Observation("uint8", (4,)), Actions((Discrete("stick", 3),), ()), ("score",))
 
 
+RUNNERS: dict[str, Callable[[Coroutine[Any, Any, None]], None]] = {
+    "asyncio": asyncio.run,
+    "uvloop": uvloop.run,
+}
+
+
+@pytest.fixture(autouse=True, params=["asyncio", "uvloop", "asyncio, inlet", "uvloop, inlet"])
+def way(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Each test on both loops, with bytes that come by the transport and past it."""
+    runner, _, inlet = request.param.partition(", ")
+    with (
+        mock.patch.object(Desk, "by_inlet", bool(inlet)),
+        mock.patch.object(Desk, "run", staticmethod(RUNNERS[runner])),
+    ):
+        yield
+
+
 class Desk:
     """Welcomes everyone and notes what happens."""
+
+    by_inlet = False
+    run: Callable[[Coroutine[Any, Any, None]], None] = staticmethod(asyncio.run)
 
     def __init__(self) -> None:
         self.connections: list[Connection] = []
@@ -29,6 +63,7 @@ class Desk:
         self.faults: list[Exception] = []
         self.turned_away: list[tuple[str, str]] = []
         self.broken = False
+        self.cannot_take = False
 
     def greet(self, connection: Connection, hello: Hello) -> None:
         if self.broken:
@@ -40,7 +75,14 @@ class Desk:
             self.frames.append,
             self.lost.append,
             self.previews.append if self.keeps_previews else None,
+            Taker(connection.read, self.take) if self.by_inlet else None,
         )
+
+    def take(self, descriptor: int) -> bytes | None:
+        """Take nothing: all of it is to be read."""
+        if self.cannot_take:
+            raise RuntimeError("broken for the test")
+        return received(descriptor)
 
     def refused(self, connection: Connection, hello: Hello, reason: str) -> None:
         self.turned_away.append((hello.client, reason))
@@ -76,7 +118,7 @@ def on_loop(test: Callable[[Desk, Listener], Awaitable[None]]) -> None:
                 with contextlib.suppress(OSError):
                     await writer.wait_closed()
 
-    asyncio.run(run())
+    Desk.run(run())
 
 
 class Peer:
@@ -105,6 +147,11 @@ class Peer:
         return wire.read_control(
             wire.unpack(await self.reader.readexactly(int.from_bytes(header, "little")))
         )
+
+
+def descriptors() -> int:
+    """Give the number of descriptors that are open."""
+    return len(list(Path("/dev/fd").iterdir()))
 
 
 def turn_clock(listener: Listener, seconds: float) -> None:
@@ -246,12 +293,14 @@ def test_a_broken_preview_closes_its_connection_with_the_reason() -> None:
 
 def test_who_does_not_read_is_not_read_from_and_then_closed() -> None:
     async def test(desk: Desk, listener: Listener) -> None:
-        await Peer.connect(listener)
+        peer = await Peer.connect(listener)
         (connection,) = desk.connections
         for _ in range(2000):  # more than the kernel and both sides' buffers hold
             connection.write(bytes(10_000))
         assert connection.stuck_s is not None
-        assert not connection._transport.is_reading()
+        peer.writer.write(wire.encode_frame(Frame(0, 0, [0.0], bytes(4))))
+        await asyncio.sleep(0.05)
+        assert not desk.frames
         turn_clock(listener, 6.1)
         assert desk.lost == []
         await asyncio.sleep(2.2)  # the time that its last message has
@@ -271,7 +320,6 @@ def test_who_reads_again_goes_on() -> None:
         await peer.reader.readexactly(sent)
         await asyncio.sleep(0.05)
         assert connection.stuck_s is None
-        assert connection._transport.is_reading()
         peer.writer.write(wire.encode_frame(Frame(0, 0, [0.0], bytes(4))))
         await asyncio.sleep(0.05)
         assert [frame.sequence for frame in desk.frames] == [0]
@@ -307,6 +355,69 @@ def test_an_error_of_ours_closes_one_connection_and_is_reported() -> None:
         assert [str(error) for error in desk.faults] == ["broken for the test"]
         other.writer.write(wire.encode(wire.Ping()))
         assert await other.receive() == wire.Pong()
+
+    on_loop(test)
+
+
+def test_a_message_may_come_in_pieces_and_with_others() -> None:
+    async def test(desk: Desk, listener: Listener) -> None:
+        peer = await Peer.connect(listener)
+        first, second, third = (
+            wire.encode_frame(Frame(1000 + number, 0, [0.0], bytes(4))) for number in range(3)
+        )
+        for piece in (first[:7], first[7:] + second[:1], second[1:], third):
+            peer.writer.write(piece)
+            await asyncio.sleep(0.02)
+        assert [frame.sequence for frame in desk.frames] == [1000, 1001, 1002]
+
+    on_loop(test)
+
+
+def test_the_end_and_a_reset_of_a_connection_are_seen() -> None:
+    async def test(desk: Desk, listener: Listener) -> None:
+        before = descriptors()
+        peer, other = await Peer.connect(listener), await Peer.connect(listener)
+        peer.writer.write(wire.encode_frame(Frame(1000, 0, [0.0], bytes(4))))
+        peer.writer.close()  # what it said before counts
+        linger = struct.pack("ii", 1, 0)
+        sock = other.writer.get_extra_info("socket")
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+        other.writer.transport.abort()
+        while len(desk.lost) < 2:
+            await asyncio.sleep(0.01)
+        assert desk.lost == ["the connection was lost"] * 2
+        assert [frame.sequence for frame in desk.frames] == [1000]
+        await asyncio.sleep(0.02)
+        assert descriptors() <= before
+
+    on_loop(test)
+
+
+def test_who_cannot_take_bytes_closes_one_connection_only() -> None:
+    async def test(desk: Desk, listener: Listener) -> None:
+        peer, other = await Peer.connect(listener), await Peer.connect(listener)
+        desk.cannot_take = True
+        peer.writer.write(wire.encode(wire.Ping()))
+        told = await peer.receive()
+        desk.cannot_take = False
+        if desk.by_inlet:
+            assert isinstance(told, wire.Error)
+            assert [str(error) for error in desk.faults] == ["broken for the test"]
+        else:
+            assert told == wire.Pong()
+        other.writer.write(wire.encode(wire.Ping()))
+        assert await other.receive() == wire.Pong()
+
+    on_loop(test)
+
+
+def test_without_another_descriptor_the_transport_reads() -> None:
+    async def test(desk: Desk, listener: Listener) -> None:
+        with mock.patch.object(os, "dup", side_effect=OSError("too many open files")):
+            peer = await Peer.connect(listener)
+        assert desk.connections[0]._inlet is None
+        peer.writer.write(wire.encode(wire.Ping()))
+        assert await peer.receive() == wire.Pong()
 
     on_loop(test)
 

@@ -46,8 +46,11 @@ FIRST = 65_533  # a sequence number that soon takes four bytes
 class Stage:
     """A batcher, with a lane or without, and clients whose replies are kept."""
 
-    def __init__(self, spaces: Spaces, in_c: bool, clients: int = 3) -> None:
+    def __init__(
+        self, spaces: Spaces, in_c: bool, clients: int = 3, *, by_socket: bool = False
+    ) -> None:
         self.spaces = spaces
+        self._by_socket = by_socket
         shape = Shape((8,), bins=6)
         network = HybridNetwork(spaces, shape)
         flat, _ = flatten_parameters(network)
@@ -89,15 +92,27 @@ class Stage:
 
     def _sender(self, session: Session) -> Callable[[bytes], None]:
         sizes = wire.FrameReader(self.spaces).usual_sizes
-        take = self.batcher.taker(session)
+        taker = self.batcher.taker(session)
 
-        def send(data: bytes) -> None:
-            if take is not None and len(data) in sizes.values():
-                take(data)
+        def by_message(data: bytes) -> None:
+            if taker is not None and len(data) in sizes.values():
+                taker.message(data)
             else:
                 session.read(data)
 
-        return send
+        def by_socket(data: bytes) -> None:
+            near, far = socket.socketpair()
+            near.setblocking(False)
+            with closing(near), closing(far):
+                far.sendall(data)
+                if session.turn == self.batcher._turn:
+                    assert taker.socket(near.fileno()) is None  # who waits is answered first
+                given_back = taker.socket(near.fileno())
+                if given_back is not None:
+                    assert given_back == data
+                    session.read(given_back)
+
+        return by_socket if self._by_socket else by_message
 
     def told(self) -> dict[str, object]:
         """Everything that a lane could get wrong."""
@@ -168,7 +183,7 @@ def together() -> Iterator[None]:
 @given(turns=TURNS)
 def test_it_does_what_python_does(kind: str, turns: list[dict[int, tuple]]) -> None:
     spaces = KINDS[kind]
-    stages = [Stage(spaces, in_c) for in_c in (False, True)]
+    stages = [Stage(spaces, False), Stage(spaces, True), Stage(spaces, True, by_socket=True)]
     for stage in stages:
         stage.batcher.mix = Mix()  # where frames are refused, dice are rolled twice
     sequences = [FIRST - 1] * 3
@@ -182,23 +197,26 @@ def test_it_does_what_python_does(kind: str, turns: list[dict[int, tuple]]) -> N
                     stage.send[client](data)
         for stage in stages:
             stage.batcher.flush()
-    python, lane = (stage.told() for stage in stages)
+    python, lane, straight = (stage.told() for stage in stages)
     assert lane == python
+    assert straight == python
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_its_dice_are_pythons(kind: str) -> None:
     """Frame by frame, so that Python rolls noise and exploration in the same order."""
-    stages = [Stage(KINDS[kind], in_c) for in_c in (False, True)]
+    spaces = KINDS[kind]
+    stages = [Stage(spaces, False), Stage(spaces, True), Stage(spaces, True, by_socket=True)]
     for number, mix in enumerate(
         [Mix(0.5, 0.3), Mix(0.2, 1.0), Mix(0.01), Mix(0.9), Mix(0.1, 0.1)] * 6
     ):
         for stage in stages:
             stage.batcher.mix = mix
             stage.batcher.players = 1
-            stage.send[number % 3](message(KINDS[kind], FIRST + number, seed=number % 10))
-    python, lane = (stage.told() for stage in stages)
+            stage.send[number % 3](message(spaces, FIRST + number, seed=number % 10))
+    python, lane, straight = (stage.told() for stage in stages)
     assert lane == python
+    assert straight == python
     assert all(session.sources[Source.EXPLORATION] for session in stages[1].sessions)
 
 
@@ -279,6 +297,38 @@ def test_one_bad_frame_spoils_nobody_elses() -> None:
     assert stage.replay.head == 2
 
 
+@pytest.mark.parametrize("players", [1, 100])
+@pytest.mark.parametrize("waits", [False, True])
+def test_what_is_no_usual_frame_comes_back_from_the_socket(players: int, waits: bool) -> None:
+    stage = Stage(FEATURES, in_c=True)
+    session, other = stage.sessions[:2]
+    if waits:
+        stage.send[1](message(FEATURES, FIRST))
+    stage.batcher.players = players
+    taker = stage.batcher.taker(session)
+    assert taker is not None
+    frame = message(FEATURES, FIRST)
+    near, far = socket.socketpair()
+    with closing(near), closing(far):
+        near.setblocking(False)
+        assert taker.socket(near.fileno()) is None  # nothing has come
+        for said in (frame + frame, frame[:-1], wire.encode(wire.Ping()), bytes(60_000)):
+            far.sendall(said)
+            assert taker.socket(near.fileno()) == said
+        session.settings = {"level": 3}
+        far.sendall(frame)
+        assert taker.socket(near.fileno()) == frame  # Python tells settings
+        session.settings = None
+        stage.policy._inference.mlp = None
+        far.sendall(frame)
+        assert taker.socket(near.fileno()) == frame  # it needs no network to say so
+        far.close()
+        assert taker.socket(near.fileno()) == b""
+    assert taker.socket(near.fileno()) == b""  # -1
+    assert (session.frames, other.frames) == (0, 0)
+    assert stage.replay.head == 0
+
+
 def test_replies_go_out_by_the_outlet_and_the_rest_by_python() -> None:
     stage = Stage(FEATURES, in_c=True)
     stage.batcher.players = 1
@@ -321,9 +371,8 @@ def test_bytes_of_the_right_length_may_be_anything(cut: int, junk: bytes) -> Non
     said = (good[:cut] + junk)[: len(good)].ljust(len(good), b"\0")
     lane = stage.batcher._lane
     assert lane is not None
-    lane.add(stage.sessions[0], said)
-    _, taken = lane.empty()
-    left = lane.answer(taken, Dice([], []), 1)
+    waits = lane.put(stage.sessions[0], said)
+    left = lane.answer(Dice([], []), 1) if waits else None
     frame = wire.FrameReader(FEATURES).usual(said)
     sound = frame is not None and (
         frame.sequence >= FIRST
