@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from server.lane import LEFT, MOST_ROWS, TAKEN, Lane, Left
+from server.lane import MOST_ROWS, TAKEN, Lane, Left
 from server.learn.policy import Decision, Mix, Policy
 from server.learn.replay import Frames, Replay
 from server.net.listener import Taker, received
@@ -74,7 +74,6 @@ class Batcher:
         """Take what is probably a frame; when it is answered, see ``add``."""
         if session.turn == self._turn:
             self.flush()
-        # lane.c does not know how to tell settings.
         if session.settings is not None or not lane.put(session, message):
             session.read(message)
             return
@@ -85,15 +84,13 @@ class Batcher:
         if session.turn == self._turn:
             self.flush()
             return None  # which may have closed it; else the loop sees soon that there is more
-        if session.settings is None and lane.has_network:
-            if self.players <= _FEW and not self._waiting and not lane.waiting:
-                return self._serve(lane, session, descriptor)
-            code = lane.receive(session, descriptor)
-            if code == TAKEN:
-                self._wait(lane, session)
-                return None
+        if session.settings is not None:  # lane.c does not know how to tell them
+            return received(descriptor)
+        code = lane.receive(session, descriptor)
+        if code != TAKEN:
             return lane.received(code)
-        return received(descriptor)
+        self._wait(lane, session)
+        return None
 
     def _wait(self, lane: Lane, session: Session) -> None:
         """Answer now, if no other frame can come or few play, or when the turn ends."""
@@ -104,18 +101,6 @@ class Batcher:
             self.flush()
         elif there == 1:
             self._schedule(self.flush)
-
-    def _serve(self, lane: Lane, session: Session, descriptor: int) -> bytes | None:
-        """Answer a lone frame: nothing waits, and few play."""
-        first = self._replay.head
-        code = lane.serve(session, descriptor, self._policy.roll(1, self.mix), self._version())
-        if code != TAKEN and code != LEFT:
-            return lane.received(code)
-        self.latency_s.add(session.latency_s)
-        if code == LEFT:
-            self._see_to(lane.left(1), (session,))
-        self._count(first, 1)
-        return None
 
     def add(self, session: Session, frame: Frame) -> None:
         """Take a frame; it is answered when the loop has seen what else arrived.

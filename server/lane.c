@@ -94,7 +94,7 @@ struct lane { /* lane.py */
 };
 
 /* What became of what a client sent; what is more than these is bytes for Python to read. */
-enum { TAKEN = 0, LEFT = -1, NOTHING = -2, GONE = -3 };
+enum { TAKEN = 0, NOTHING = -1, GONE = -2 };
 
 struct frame {
     int64_t sequence;
@@ -395,20 +395,4 @@ int32_t answer(struct lane *lane, const struct network *network, int32_t explore
         session->latency_s = lane->latency_s[row] = now - session->arrived_s;
     }
     return left;
-}
-
-/* Receive and answer what a client has sent while nobody else's frames wait. */
-int32_t serve(struct lane *lane, const struct network *network, struct session *session,
-              int32_t descriptor, int32_t explored, uint32_t version)
-{
-    int got = receive(lane, session, descriptor);
-    if (got != TAKEN)
-        return got;
-    int64_t bytes = waiting_bytes(lane);
-    int left = answer(lane, network, explored, version);
-    if (left < 0) {
-        lane->rows = 0;
-        return bytes;
-    }
-    return left ? LEFT : TAKEN;
 }

@@ -22,8 +22,9 @@ from server.spaces import Spaces
 
 MOST_ROWS = 1024  # of a turn, as in lane.c
 _CHUNK = 65536  # bytes received at once, as in lane.c
-TAKEN, LEFT = 0, -1  # what lane.c says of what a client sent: all done, or nearly
-_NOTHING, _GONE = -2, -3  # there is none; there never will be. What is more is bytes
+# What lane.c says of what a client sent: it waits now; there is none; there never will be. What is
+# more than these is bytes.
+TAKEN, _NOTHING, _GONE = 0, -1, -2
 _MOST_HEADS = 15
 _MOST_CONTROLS = 7
 
@@ -88,7 +89,7 @@ class Lane:
         self, library: ctypes.PyDLL, spaces: Spaces, policy: Policy, replay: Replay
     ) -> None:
         self._put, self._receive = library.put, library.receive
-        self._answer, self._serve = library.answer, library.serve
+        self._answer = library.answer
         self._policy = policy
         self._replay = replay  # whose memory is written to
         actions = spaces.actions
@@ -169,21 +170,6 @@ class Lane:
             self._sessions.append(session)
         return code
 
-    def serve(self, session: Session, descriptor: int, dice: Dice, version: int) -> int:
-        """Answer what a client has sent while nothing waits.
-
-        TAKEN, or LEFT with something in ``left``, or else ``received`` tells. The network must be
-        there.
-        """
-        mlp, explored = self._policy.mlp, len(dice.explored)
-        assert mlp is not None
-        if explored or dice.noise or self._noisy:
-            self._take_up(dice, 1)
-        code: int = self._serve(
-            self._lane, mlp.ready_for(1), session.place, descriptor, explored, version
-        )
-        return code
-
     def received(self, code: int) -> bytes | None:
         """Give what came and was not taken; b"" where nothing will come any more, None if none."""
         if code == _NOTHING:
@@ -202,17 +188,12 @@ class Lane:
         if left < 0:
             return None
         self._sessions = []
-        return self.left(left) if left else ()
+        return self._told(left) if left else ()
 
     @property
     def waiting(self) -> list[Session]:
         """Whose messages wait, in order."""
         return self._sessions
-
-    @property
-    def has_network(self) -> bool:
-        """Whether there is one to answer with."""
-        return self._policy.mlp is not None
 
     def withdraw(self) -> list[bytes]:
         """Give the messages that wait, which then do no longer."""
@@ -241,7 +222,6 @@ class Lane:
         """Give how long each of the rows just answered has waited."""
         return self._latency_s[:rows]
 
-    def left(self, count: int) -> list[Left]:
-        """Give what the last answers have left to be seen to."""
+    def _told(self, count: int) -> list[Left]:
         width = len(Left._fields)
         return [Left(*self._left[at : at + width]) for at in range(0, count * width, width)]

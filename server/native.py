@@ -43,7 +43,6 @@ def library() -> ctypes.PyDLL | None:
     found.put.argtypes = (place, place, ctypes.c_char_p, ctypes.c_int64)
     found.receive.argtypes = (place, place, number)
     found.answer.argtypes = (place, place, number, ctypes.c_uint32)
-    found.serve.argtypes = (place, place, place, number, number, ctypes.c_uint32)
     return found
 
 
