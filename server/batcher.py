@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from server.lane import MOST_ROWS, TAKEN, Lane, Left
+from server.lane import LEFT, MOST_ROWS, TAKEN, Lane, Left
 from server.learn.policy import Decision, Mix, Policy
 from server.learn.replay import Frames, Replay
 from server.net.listener import Taker, received
@@ -86,10 +86,24 @@ class Batcher:
             return None  # which may have closed it; else the loop sees soon that there is more
         if session.settings is not None:  # lane.c does not know how to tell them
             return received(descriptor)
+        if self._policy.mlp and self.players <= _FEW and not (lane.waiting or self._waiting):
+            return self._serve(lane, session, descriptor)
         code = lane.receive(session, descriptor)
         if code != TAKEN:
             return lane.received(code)
         self._wait(lane, session)
+        return None
+
+    def _serve(self, lane: Lane, session: Session, descriptor: int) -> bytes | None:
+        """Answer a lone frame in one call: nothing waits, and few play."""
+        first = self._replay.head
+        code = lane.serve(session, descriptor, self.mix, self._version())
+        if code not in (TAKEN, LEFT):
+            return lane.received(code)
+        self.latency_s.add(session.latency_s)
+        if code == LEFT:
+            self._see_to(lane.left(1), (session,))
+        self._count(first, 1)
         return None
 
     def _wait(self, lane: Lane, session: Session) -> None:
@@ -118,7 +132,7 @@ class Batcher:
             return
         session.turn = self._turn
         waiting.append((session, frame, time.perf_counter()))
-        if len(waiting) >= self.players:
+        if len(waiting) >= self.players or len(waiting) == MOST_ROWS:
             self.flush()
         elif len(waiting) == 1:
             self._schedule(self.flush)
@@ -176,7 +190,7 @@ class Batcher:
         self._turn += 1
         sessions, first = lane.waiting, self._replay.head
         rows = len(sessions)
-        left = lane.answer(self._policy.roll(rows, self.mix), self._version())
+        left = lane.answer(self.mix, self._version())
         if left is None:
             # Nothing else of theirs was read meanwhile: the loop flushes before it polls again.
             for session, message in zip(sessions, lane.withdraw(), strict=True):

@@ -82,10 +82,11 @@ struct lane { /* lane.py */
     int64_t *head;
     int64_t *head_again;
     struct session **sessions;      /* (rows) whose frames these are */
-    const int32_t *explored;        /* rows that the dice have struck, in order */
-    const int32_t *explored_choice; /* (explored, heads) what they do instead */
-    const double *explored_place;   /* (explored, controls) the same of continuous controls */
-    const double *noise;            /* (rows, controls) on top of the others' */
+    const double *luck;             /* (dice, 2) dice.py: the first below epsilon explores */
+    const int32_t *explored_choice; /* (dice, heads) what exploring frames do */
+    const double *explored_place;   /* (dice, controls) the same of continuous controls */
+    const double *noise;            /* (dice, controls) normal, on top of the others' */
+    int64_t *next_dice;
     double *latency_s;              /* (rows) */
     struct left *left;              /* (rows) */
     uint8_t *inbox;                 /* messages that wait, one behind the other */
@@ -94,7 +95,7 @@ struct lane { /* lane.py */
 };
 
 /* What became of what a client sent; what is more than these is bytes for Python to read. */
-enum { TAKEN = 0, NOTHING = -1, GONE = -2 };
+enum { TAKEN = 0, LEFT = -1, NOTHING = -2, GONE = -3 };
 
 struct frame {
     int64_t sequence;
@@ -184,7 +185,7 @@ static int lay_out(const struct network *network, const uint8_t *observation, fl
 
 /* Do what the network thinks best: a head's best choice, a continuous control's best bin. */
 static void decide(const struct lane *lane, const struct network *network, const float *worths,
-                   const double *noise, struct frame *frame)
+                   const double *noise, double amount, struct frame *frame)
 {
     int discrete = network->heads - lane->controls, start = 0;
     frame->choice[0] = 0; /* where nothing is discrete */
@@ -194,17 +195,17 @@ static void decide(const struct lane *lane, const struct network *network, const
             frame->choice[head] = best;
         else
             frame->place[head - discrete] =
-                fmax(-1, fmin(1, lane->middles[best] + noise[head - discrete]));
+                fmax(-1, fmin(1, lane->middles[best] + amount * noise[head - discrete]));
     }
 }
 
 /* Do what the dice say. */
-static void explore(const struct lane *lane, int struck, struct frame *frame)
+static void explore(const struct lane *lane, int64_t dice, struct frame *frame)
 {
     for (int head = 0; head < lane->heads; head++)
-        frame->choice[head] = lane->explored_choice[struck * lane->heads + head];
+        frame->choice[head] = lane->explored_choice[dice * lane->heads + head];
     for (int control = 0; control < lane->controls; control++)
-        frame->place[control] = lane->explored_place[struck * lane->controls + control];
+        frame->place[control] = lane->explored_place[dice * lane->controls + control];
 }
 
 /* Store frames behind the head: the data, then the head, then the links to them. */
@@ -351,8 +352,9 @@ int32_t receive(struct lane *lane, struct session *session, int32_t descriptor)
 }
 
 /* Answer each frame that waits; give how many rows are left to Python, or -1 if all of it is: then
-   they wait on. */
-int32_t answer(struct lane *lane, const struct network *network, int32_t explored, uint32_t version)
+   they wait on. There must be dice for all of them. */
+int32_t answer(struct lane *lane, const struct network *network, uint32_t version, double epsilon,
+               double noise)
 {
     struct frame frames[MOST_ROWS];
     int rows = lane->rows;
@@ -365,12 +367,14 @@ int32_t answer(struct lane *lane, const struct network *network, int32_t explore
     }
     lane->rows = 0;
     const float *worths = forward(network, rows) ? network->to : network->from;
-    for (int row = 0, struck = 0; row < rows; row++, worths += network->widest) {
-        frames[row].source = struck < explored && lane->explored[struck] == row;
+    for (int row = 0; row < rows; row++, worths += network->widest) {
+        int64_t dice = (*lane->next_dice)++;
+        frames[row].source = lane->luck[2 * dice] < epsilon;
         if (frames[row].source)
-            explore(lane, struck++, &frames[row]);
+            explore(lane, dice, &frames[row]);
         else
-            decide(lane, network, worths, lane->noise + row * lane->controls, &frames[row]);
+            decide(lane, network, worths, lane->noise + dice * lane->controls, noise,
+                   &frames[row]);
     }
     int64_t first = *lane->head;
     store(lane, frames, rows, version);
@@ -395,4 +399,21 @@ int32_t answer(struct lane *lane, const struct network *network, int32_t explore
         session->latency_s = lane->latency_s[row] = now - session->arrived_s;
     }
     return left;
+}
+
+/* Receive and answer what a client has sent while nobody else's frame waits: TAKEN, or LEFT where
+   Python has to see to it. */
+int32_t serve(struct lane *lane, const struct network *network, struct session *session,
+              int32_t descriptor, uint32_t version, double epsilon, double noise)
+{
+    int got = receive(lane, session, descriptor);
+    if (got != TAKEN)
+        return got;
+    int64_t bytes = waiting_bytes(lane);
+    int left = answer(lane, network, version, epsilon, noise);
+    if (left < 0) {
+        lane->rows = 0;
+        return bytes;
+    }
+    return left ? LEFT : TAKEN;
 }

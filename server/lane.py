@@ -14,17 +14,18 @@ from typing import NamedTuple
 import numpy as np
 
 from server import native
-from server.learn.policy import Dice, Policy
+from server.learn import dice
+from server.learn.policy import Mix, Policy
 from server.learn.replay import Replay
 from server.net.wire import FrameReader, bytes_mark
 from server.session import Session
 from server.spaces import Spaces
 
-MOST_ROWS = 1024  # of a turn, as in lane.c
+MOST_ROWS = dice.ROWS  # of a turn, as in lane.c
 _CHUNK = 65536  # bytes received at once, as in lane.c
-# What lane.c says of what a client sent: it waits now; there is none; there never will be. What is
-# more than these is bytes.
-TAKEN, _NOTHING, _GONE = 0, -1, -2
+# What lane.c says of what a client sent: all done; something is left; there is none; there never
+# will be. What is more than these is bytes.
+TAKEN, LEFT, _NOTHING, _GONE = 0, -1, -2, -3
 _MOST_HEADS = 15
 _MOST_CONTROLS = 7
 
@@ -68,10 +69,11 @@ class _Lane(ctypes.Structure):
                 "head",
                 "head_again",
                 "sessions",
-                "explored",
+                "luck",
                 "explored_choice",
                 "explored_place",
                 "noise",
+                "next_dice",
                 "latency_s",
                 "left",
                 "inbox",
@@ -89,22 +91,17 @@ class Lane:
         self, library: ctypes.PyDLL, spaces: Spaces, policy: Policy, replay: Replay
     ) -> None:
         self._put, self._receive = library.put, library.receive
-        self._answer = library.answer
+        self._answer, self._serve = library.answer, library.serve
         self._policy = policy
         self._replay = replay  # whose memory is written to
         actions = spaces.actions
-        self._heads, self._controls = len(actions.heads), len(actions.continuous)
+        heads = len(actions.heads)
         self._choices = (ctypes.c_int32 * len(actions.discrete))(
             *(control.choices for control in actions.discrete)
         )
         self._middles = array("d", policy.middles)
         self._ranges = array("d", [end for c in actions.continuous for end in (c.low, c.high)])
         self._places = (ctypes.c_void_p * MOST_ROWS)()
-        self._explored = (ctypes.c_int32 * MOST_ROWS)()
-        self._explored_choice = (ctypes.c_int32 * (MOST_ROWS * self._heads))()
-        self._explored_place = array("d", bytes(8 * MOST_ROWS * self._controls))
-        self._noise = array("d", bytes(8 * MOST_ROWS * self._controls))
-        self._noisy = False  # whether there is any
         self._latency_s = array("d", bytes(8 * MOST_ROWS))
         self._left = array("i", bytes(4 * len(Left._fields) * MOST_ROWS))
         mark = bytes_mark(spaces.observation.size_bytes)
@@ -119,21 +116,18 @@ class Lane:
             mark_bytes=len(mark),
             mark=(ctypes.c_uint8 * 8)(*mark),
             discrete=len(self._choices),
-            joint=len(self._choices) > self._heads,
-            heads=self._heads,
-            controls=self._controls,
+            joint=len(self._choices) > heads,
+            heads=heads,
+            controls=len(actions.continuous),
             choices=ctypes.addressof(self._choices),
             middles=self._middles.buffer_info()[0],
             ranges=self._ranges.buffer_info()[0],
             sessions=ctypes.addressof(self._places),
-            explored=ctypes.addressof(self._explored),
-            explored_choice=ctypes.addressof(self._explored_choice),
-            explored_place=self._explored_place.buffer_info()[0],
-            noise=self._noise.buffer_info()[0],
             latency_s=self._latency_s.buffer_info()[0],
             left=self._left.buffer_info()[0],
             inbox=self._inbox.ctypes.data,
             ends=ctypes.addressof(self._ends),
+            **policy.dice.addresses(),
             **replay.addresses(),
         )
         self._lane = ctypes.c_void_p(ctypes.addressof(self._held))
@@ -177,18 +171,36 @@ class Lane:
         start = self._ends[len(self._sessions) - 1] if self._sessions else 0
         return b"" if code == _GONE else self._inbox[start : start + code].tobytes()
 
-    def answer(self, dice: Dice, version: int) -> Sequence[Left] | None:
+    def serve(self, session: Session, descriptor: int, mix: Mix, version: int) -> int:
+        """Answer what a client has sent while nothing waits; there must be a network.
+
+        TAKEN, or LEFT with something ``left``, or else ``received`` tells.
+        """
+        mlp = self._policy.mlp
+        assert mlp is not None
+        self._policy.dice.ready(1)
+        code: int = self._serve(
+            self._lane,
+            mlp.ready_for(1),
+            session.place,
+            descriptor,
+            version,
+            mix.epsilon,
+            mix.noise,
+        )
+        return code
+
+    def answer(self, mix: Mix, version: int) -> Sequence[Left] | None:
         """Answer the messages that wait: what is left to do, or None if nothing was done."""
-        rows, mlp, explored = len(self._sessions), self._policy.mlp, len(dice.explored)
+        rows, mlp = len(self._sessions), self._policy.mlp
         if mlp is None:
             return None
-        if explored or dice.noise or self._noisy:
-            self._take_up(dice, rows)
-        left = self._answer(self._lane, mlp.ready_for(rows), explored, version)
+        self._policy.dice.ready(rows)
+        left = self._answer(self._lane, mlp.ready_for(rows), version, mix.epsilon, mix.noise)
         if left < 0:
             return None
         self._sessions = []
-        return self._told(left) if left else ()
+        return self.left(left) if left else ()
 
     @property
     def waiting(self) -> list[Session]:
@@ -202,26 +214,11 @@ class Lane:
         self._sessions, self._held.rows = [], 0
         return [self._inbox[a:b].tobytes() for a, b in zip(starts, ends, strict=True)]
 
-    def _take_up(self, dice: Dice, rows: int) -> None:
-        heads, controls = self._heads, self._controls
-        for number, (row, choice, places) in enumerate(dice.explored):
-            self._explored[number] = row
-            self._explored_choice[number * heads : (number + 1) * heads] = list(choice)
-            if controls:
-                self._explored_place[number * controls : (number + 1) * controls] = array(
-                    "d", places
-                )
-        if dice.noise:
-            self._noise[: rows * controls] = array("d", dice.noise)
-            self._noisy = True
-        elif self._noisy:
-            ctypes.memset(self._held.noise, 0, self._noise.itemsize * len(self._noise))
-            self._noisy = False
-
     def latencies_s(self, rows: int) -> array[float]:
         """Give how long each of the rows just answered has waited."""
         return self._latency_s[:rows]
 
-    def _told(self, count: int) -> list[Left]:
+    def left(self, count: int) -> list[Left]:
+        """Give what the last answers have left to be seen to."""
         width = len(Left._fields)
         return [Left(*self._left[at : at + width]) for at in range(0, count * width, width)]

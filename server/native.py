@@ -37,12 +37,13 @@ def library() -> ctypes.PyDLL | None:
         found = ctypes.PyDLL(str(path))
     except (OSError, subprocess.SubprocessError):
         return None
-    number, place = ctypes.c_int32, ctypes.c_void_p
+    number, place, real = ctypes.c_int32, ctypes.c_void_p, ctypes.c_double
     found.forward.argtypes = (place, number)
     found.choose.argtypes = (place, ctypes.c_char_p)
     found.put.argtypes = (place, place, ctypes.c_char_p, ctypes.c_int64)
     found.receive.argtypes = (place, place, number)
-    found.answer.argtypes = (place, place, number, ctypes.c_uint32)
+    found.answer.argtypes = (place, place, ctypes.c_uint32, real, real)
+    found.serve.argtypes = (place, place, place, number, ctypes.c_uint32, real, real)
     return found
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -10,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from server.learn.dice import Dice
 from server.learn.mlp import Mlp
 from server.learn.network import Inference, Weights
 from server.net.wire import Choice, Source
@@ -37,13 +37,6 @@ class Decision(NamedTuple):
     choice: Array  # (batch, heads)
     continuous: Array  # (batch, controls) in -1..1
     source: Array  # (batch,)
-
-
-class Dice(NamedTuple):
-    """What chance does to a batch of frames."""
-
-    explored: list[tuple[int, list[int], list[float]]]  # rows, and what they do instead
-    noise: list[float]  # (batch * controls) on the others' continuous values; none if there is none
 
 
 class Coding:
@@ -111,9 +104,8 @@ class Policy:
 
     def __init__(self, inference: Inference, coding: Coding, seed: int) -> None:
         self._inference = inference
-        self._dice = random.Random(seed)
-        self._rng = np.random.default_rng(seed)
         self.coding = coding
+        self.dice = Dice(seed, coding.heads, coding.controls)
         self.weights: Weights | None = None
         self._still = False  # whether noisy layers are without their noise
         self.compared = 0  # the expert's proposals so far
@@ -162,35 +154,22 @@ class Policy:
             for row, expert in enumerate(experts):
                 if expert is not None:
                     self._compare(choice[row].tolist(), continuous[row].tolist(), expert)
+        dice, rows = self.dice, self.dice.take(count)
         if mix.noise and self.coding.controls:
-            continuous = self._noisy(continuous, mix)
-        if mix.epsilon:
-            for row in self._struck(count, mix.epsilon):
-                choice[row] = self._any_choice()
-                self._any_place(continuous[row])
-                source[row] = _EXPLORATION
+            noise = (mix.noise * dice.noise[rows]).astype(np.float32)
+            continuous = np.clip(continuous + noise, -1, 1)
+        explored = dice.luck[rows, 0] < mix.epsilon
+        if explored.any():
+            choice[explored] = dice.choice[rows][explored]
+            continuous[explored] = dice.place[rows][explored]
+            source[explored] = _EXPLORATION
         if experts is not None and mix.expert_ratio:
-            for row in self._struck(count, mix.expert_ratio):
+            for row in np.flatnonzero(dice.luck[rows, 1] < mix.expert_ratio).tolist():
                 expert = experts[row]
                 if expert is not None:
                     choice[row], continuous[row] = self.coding.from_wire(expert)
                     source[row] = _EXPERT
         return Decision(choice, continuous, source)
-
-    def roll(self, count: int, mix: Mix) -> Dice:
-        """Roll all dice for so many frames, before anybody knows what the network would do."""
-        noise = []
-        if mix.noise and self.coding.controls:
-            gauss, amount = self._dice.gauss, mix.noise
-            noise = [gauss(0.0, amount) for _ in range(count * self.coding.controls)]
-        if not mix.epsilon:
-            return Dice([], noise)
-        explored = []
-        for row in self._struck(count, mix.epsilon):
-            choice, places = self._any_choice(), [0.0] * self.coding.controls
-            self._any_place(places)
-            explored.append((row, choice, places))
-        return Dice(explored, noise)
 
     def act_one(
         self, observation: bytes, expert: Choice | None, mix: Mix
@@ -199,15 +178,18 @@ class Policy:
         choice, continuous = self._inference.best(observation)
         if expert is not None:
             self._compare(choice, continuous, expert)
+        dice, row = self.dice, self.dice.take(1).start
+        explored, guided = dice.luck[row].tolist()
         if mix.noise and continuous:
-            gauss, noise = self._dice.gauss, mix.noise
-            continuous = [max(-1.0, min(1.0, value + gauss(0.0, noise))) for value in continuous]
+            continuous = [
+                max(-1.0, min(1.0, value + mix.noise * noise))
+                for value, noise in zip(continuous, dice.noise[row].tolist(), strict=True)
+            ]
         source = _POLICY
-        if self._dice.random() < mix.epsilon:
-            choice = self._any_choice()
-            self._any_place(continuous)
+        if explored < mix.epsilon:
+            choice, continuous = dice.choice[row].tolist(), dice.place[row].tolist()
             source = _EXPLORATION
-        if expert is not None and self._dice.random() < mix.expert_ratio:
+        if expert is not None and guided < mix.expert_ratio:
             choice, continuous = self.coding.from_wire(expert)
             source = _EXPERT
         return choice, continuous, source
@@ -231,22 +213,3 @@ class Policy:
             choice[:, head] = values[:, start : start + size].argmax(axis=1)
             start += size
         return choice
-
-    def _struck(self, count: int, share: float) -> list[int]:
-        """Give the rows that the dice strike; plain Python beats numpy for a few rows."""
-        dice = self._dice.random
-        return [row for row in range(count) if dice() < share]
-
-    def _any_choice(self) -> list[int]:
-        """Give a random choice of each head."""
-        return [self._dice.randrange(size) for size in self.coding.heads]
-
-    def _any_place(self, continuous: Array | list[float]) -> None:
-        """Put each continuous control anywhere."""
-        for control in range(self.coding.controls):
-            continuous[control] = self._dice.uniform(-1, 1)
-
-    def _noisy(self, continuous: Array, mix: Mix) -> Array:
-        noise = mix.noise * self._rng.standard_normal(continuous.shape, np.float32)
-        clipped: Array = np.clip(continuous + noise, -1, 1)
-        return clipped

@@ -58,12 +58,14 @@ def test_greedy_is_the_best_of_each_head_and_repeats_itself(one: bool) -> None:
 
 @pytest.mark.parametrize("one", [False, True])
 def test_epsilon_is_the_share_of_random_actions_over_all_choices(one: bool) -> None:
-    decision = act(make_policy(), np.tile(OBSERVATION, (25, 1)), Mix(epsilon=0.3), one)
-    random = np.array(decision.source) == Source.EXPLORATION
+    policy = make_policy()
+    decisions = [act(policy, OBSERVATION, Mix(epsilon=0.3), one) for _ in range(25)]
+    choice, continuous, source = (np.concatenate(part) for part in zip(*decisions, strict=True))
+    random = source == Source.EXPLORATION
     assert random.mean() == pytest.approx(0.3, abs=0.02)
-    counts = np.bincount(np.array(decision.choice)[random, 1], minlength=5) / random.sum()
+    counts = np.bincount(choice[random, 1], minlength=5) / random.sum()
     assert counts == pytest.approx(np.full(5, 0.2), abs=0.03)
-    spread = decision.continuous[random]
+    spread = continuous[random]
     assert spread.min() < -0.95
     assert spread.max() > 0.95
 

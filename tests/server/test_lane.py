@@ -18,7 +18,7 @@ from server import native
 from server.batcher import Batcher
 from server.lane import Lane
 from server.learn.network import HybridNetwork, Shape, Weights, flatten_parameters, make_inference
-from server.learn.policy import Coding, Dice, Mix, Policy
+from server.learn.policy import Coding, Mix, Policy
 from server.learn.replay import Layout, Replay
 from server.net import wire
 from server.net.protocol import Protocol
@@ -185,7 +185,7 @@ def test_it_does_what_python_does(kind: str, turns: list[dict[int, tuple]]) -> N
     spaces = KINDS[kind]
     stages = [Stage(spaces, False), Stage(spaces, True), Stage(spaces, True, by_socket=True)]
     for stage in stages:
-        stage.batcher.mix = Mix()  # where frames are refused, dice are rolled twice
+        stage.batcher.mix = Mix(epsilon=0.3, noise=0.2)
     sequences = [FIRST - 1] * 3
     for turn in turns:
         for client, (further, flags, reward, seed, players) in turn.items():
@@ -204,7 +204,6 @@ def test_it_does_what_python_does(kind: str, turns: list[dict[int, tuple]]) -> N
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_its_dice_are_pythons(kind: str) -> None:
-    """Frame by frame, so that Python rolls noise and exploration in the same order."""
     spaces = KINDS[kind]
     stages = [Stage(spaces, False), Stage(spaces, True), Stage(spaces, True, by_socket=True)]
     for number, mix in enumerate(
@@ -368,7 +367,7 @@ def test_bytes_of_the_right_length_may_be_anything(cut: int, junk: bytes) -> Non
     lane = stage.batcher._lane
     assert lane is not None
     waits = lane.put(stage.sessions[0], said)
-    left = lane.answer(Dice([], []), 1) if waits else None
+    left = lane.answer(Mix(), 1) if waits else None
     frame = wire.FrameReader(FEATURES).usual(said)
     sound = frame is not None and (
         frame.sequence >= FIRST
