@@ -14,6 +14,7 @@ from bench import burst, forward
 from bench.figures import Round
 from bench.stage import Stage
 from bench.stopwatch import median_us
+from server.learn.dice import Dice
 from server.net import wire
 from server.probe import Probe
 
@@ -39,8 +40,8 @@ async def measure(options: argparse.Namespace) -> Round:
         for name, judge in forward.ways(stage).items():
             take(f"forward_{name}_us_{rows}", lambda: judge(observation))  # noqa: B023
     for rows in _FEW_AND_MANY:
-        take(f"dice_python_us_{rows}", _python_dice(rows))
-        take(f"dice_numpy_us_{rows}", _numpy_dice(rows))
+        for name, roll in _dice(rows).items():
+            take(f"dice_{name}_us_{rows}", roll)
         take(f"append_us_{rows}", stage.append_work(rows))
         take(f"flush_us_{rows}", stage.flush_work(rows))
         lane_work = stage.lane_work(rows)
@@ -64,13 +65,12 @@ async def _probe_us(seconds: float) -> float:
     return 1e6 * (time.process_time() - began) / len(probe.lag_s.values())
 
 
-def _python_dice(rows: int) -> Callable[[], object]:
-    """Find the rows that the dice strike, as the policy does."""
-    dice = random.Random(1).random
-    return lambda: [row for row in range(rows) if dice() < _EPSILON]
-
-
-def _numpy_dice(rows: int) -> Callable[[], object]:
-    """Find them with numpy."""
-    rng = np.random.default_rng(1)
-    return lambda: np.flatnonzero(rng.random(rows) < _EPSILON)
+def _dice(rows: int) -> dict[str, Callable[[], object]]:
+    """Give the ways to roll for so many frames: each by itself, together, and in advance."""
+    by_python, by_numpy = random.Random(1).random, np.random.default_rng(1).random
+    stock = Dice(1, (18,), 0)
+    return {
+        "python": lambda: [row for row in range(rows) if by_python() < _EPSILON],
+        "numpy": lambda: np.flatnonzero(by_numpy(rows) < _EPSILON),
+        "stock": lambda: stock.take(rows),
+    }

@@ -101,7 +101,14 @@ def test_all_parts_of_the_hot_path_are_timed(tmp_path: Path) -> None:
     figures = run("hotpath", tmp_path / "figures.json", "--seconds", "0.02", "--batch-size", "32")
     compiled = native.library() is not None
     ways = ["numpy", "turned", "addmm", "torch", *(["native"] if compiled else [])]
-    parts = ["dice_python", "dice_numpy", "append", "flush", *(["lane"] if compiled else [])]
+    parts = [
+        "dice_python",
+        "dice_numpy",
+        "dice_stock",
+        "append",
+        "flush",
+        *(["lane"] if compiled else []),
+    ]
     check_defined(figures)
     assert set(figures) == {
         "decode_us",
