@@ -190,7 +190,11 @@ class Batcher:
         self._turn += 1
         sessions, first = lane.waiting, self._replay.head
         rows = len(sessions)
-        left = lane.answer(self.mix, self._version())
+        try:
+            left = lane.answer(self.mix, self._version())
+        except BaseException:
+            lane.withdraw()  # nobody would ever ask for them again
+            raise
         if left is None:
             # Nothing else of theirs was read meanwhile: the loop flushes before it polls again.
             for session, message in zip(sessions, lane.withdraw(), strict=True):

@@ -147,9 +147,9 @@ class Governor:
                 self._resting = False
                 self._found_floor(used)
             return
-        if len(self._votes) > 1:
-            self._judge(used)
         missed = self._verdict(self._votes[-1])
+        if missed is not None or len(self._votes) > 1:
+            self._judge(used)
         if missed is None:
             return
         if missed and (not self._floor or self._age > _FRESH_LOOKS):
@@ -164,7 +164,7 @@ class Governor:
         """Go on, knowing how much is used with little training or none."""
         self._floor, self._age = floor, 0
         self._judge(self._miss)
-        missed = self._miss > self._allowed()
+        missed = self._miss >= self._allowed()
         if not missed:  # it was not training's: it gets everything back
             self._missed, self.share = None, 1.0
         self._search(self._miss, missed=missed)

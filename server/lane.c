@@ -322,7 +322,7 @@ static int keep(struct lane *lane, struct session *session, int64_t bytes)
 {
     int64_t start = waiting_bytes(lane);
     const uint8_t *at = lane->inbox + start;
-    if (usual_bytes(lane, at, at + bytes) != bytes)
+    if (!bytes || lane->rows == MOST_ROWS || usual_bytes(lane, at, at + bytes) != bytes)
         return 0;
     session->arrived_s = now_s();
     lane->sessions[lane->rows] = session;
@@ -330,7 +330,7 @@ static int keep(struct lane *lane, struct session *session, int64_t bytes)
     return 1;
 }
 
-/* Let a message wait; say whether it does. There must be room for one more row. */
+/* Let a message wait; say whether it does. */
 int32_t put(struct lane *lane, struct session *session, const uint8_t *message, int64_t bytes)
 {
     if (bytes > CHUNK)
@@ -340,7 +340,7 @@ int32_t put(struct lane *lane, struct session *session, const uint8_t *message, 
 }
 
 /* Receive what a client has sent. It waits if it is TAKEN; else Python has to read so many bytes
-   behind what waits. There must be room for one more row. */
+   behind what waits. */
 int32_t receive(struct lane *lane, struct session *session, int32_t descriptor)
 {
     ssize_t got = recv(descriptor, lane->inbox + waiting_bytes(lane), CHUNK, MSG_DONTWAIT);

@@ -137,7 +137,7 @@ class Lane:
     def of(cls, spaces: Spaces, policy: Policy, replay: Replay, frame_stack: int) -> Lane | None:
         """Give the lane of an agent, or None where its frames need Python."""
         library = native.library()
-        actions = spaces.actions
+        actions, sizes = spaces.actions, FrameReader(spaces).usual_sizes
         if (
             library is None
             or not policy.in_c
@@ -145,7 +145,8 @@ class Lane:
             or len(actions.discrete) > _MOST_HEADS
             or len(actions.continuous) > _MOST_CONTROLS
             or (actions.continuous and not policy.middles)
-            or not FrameReader(spaces).usual_sizes
+            or not sizes
+            or max(sizes.values()) > _CHUNK
         ):
             return None
         return cls(library, spaces, policy, replay)

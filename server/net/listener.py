@@ -193,6 +193,10 @@ class Connection(asyncio.Protocol):
             return
         if data:
             self.read(data)
+            if self._inlet is not None:
+                # uvloop calls only once after a reset, and what came before hid it from us.
+                self._stop_reading()
+                self._read_if_free()
         elif data is not None and self._inlet is not None:  # the transport finds out why
             self._close_inlet()
             self._transport.resume_reading()

@@ -393,6 +393,24 @@ def test_the_end_and_a_reset_of_a_connection_are_seen() -> None:
     on_loop(test)
 
 
+def test_a_reset_behind_words_that_need_no_reply_is_seen() -> None:
+    async def test(desk: Desk, listener: Listener) -> None:
+        for number, said in enumerate((wire.encode(wire.Pong()), wire.encode(wire.Ping())[:3])):
+            peer = socket.create_connection(("127.0.0.1", listener.port))
+            peer.sendall(wire.encode(Hello("t", "1", "g", "g", SPACES)))
+            while len(desk.connections) == number:
+                await asyncio.sleep(0.01)
+            peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            peer.sendall(said)
+            peer.close()  # both before the loop polls again
+            before = len(desk.lost)
+            async with asyncio.timeout(5):
+                while len(desk.lost) == before:
+                    await asyncio.sleep(0.01)
+
+    on_loop(test)
+
+
 def test_who_cannot_take_bytes_closes_one_connection_only() -> None:
     async def test(desk: Desk, listener: Listener) -> None:
         peer, other = await Peer.connect(listener), await Peer.connect(listener)

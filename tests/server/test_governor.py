@@ -44,6 +44,14 @@ def test_one_bad_second_is_nobodys_fault() -> None:
     assert governor.state is Hold.HOLDING
 
 
+def test_a_miss_that_is_over_is_told() -> None:
+    governor = Governor(fps=0, p99_ms=8)
+    run(governor, lambda share: 24 if share else 2, 4)
+    assert governor.state is Hold.MISSED
+    run(governor, lambda share: 1, 2)
+    assert governor.state is Hold.HOLDING
+
+
 def test_at_a_miss_training_rests_until_it_is_known_what_that_gains() -> None:
     governor = Governor(fps=0, p99_ms=8)
     shares = run(governor, lambda share: 2 + 16 * share, 4)  # 8 ms is held up to 0.375
