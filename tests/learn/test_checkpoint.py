@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from pathlib import Path
+from unittest import mock
 
 import pytest
 import torch
@@ -114,3 +117,14 @@ def test_the_best_is_kept_beside_the_latest_and_neither_touches_the_other(tmp_pa
     assert best is not None
     assert best.plain["frames"] == 7
     assert "best.safetensors is damaged" in note
+
+
+def test_a_checkpoint_that_cannot_be_read_for_now_is_not_taken_for_damaged(tmp_path: Path) -> None:
+    checkpoints.save(tmp_path, example(1))
+    full = OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+    with (
+        mock.patch.object(Path, "read_bytes", side_effect=full),
+        pytest.raises(CheckpointError, match="cannot write the checkpoint .*: Too many open files"),
+    ):
+        checkpoints.save(tmp_path, example(2))
+    assert load(tmp_path) == (1, "")
