@@ -124,7 +124,9 @@ def test_a_checkpoint_that_cannot_be_read_for_now_is_not_taken_for_damaged(tmp_p
     full = OSError(errno.EMFILE, os.strerror(errno.EMFILE))
     with (
         mock.patch.object(Path, "read_bytes", side_effect=full),
-        pytest.raises(CheckpointError, match="cannot write the checkpoint .*: Too many open files"),
+        pytest.raises(
+            CheckpointError, match=r"cannot write the checkpoint .*: Too many open files"
+        ),
     ):
         checkpoints.save(tmp_path, example(2))
     assert load(tmp_path) == (1, "")
