@@ -521,7 +521,7 @@ class Console:
         high=65535,
     )
     telemetry: bool = setting(
-        True, "Measure what the event loop waits for; at full speed it costs 1 to 3 %."
+        True, "Measure what the event loop waits for; at full speed it costs about 1 %."
     )
     refresh_s: float = setting(
         0.25, "Time between redraws of the dashboard.", unit="s", low=0.05, high=60

@@ -63,8 +63,8 @@ def percent(value: float) -> str:
 
 
 def milliseconds(value: float | None) -> str:
-    """Write a time in milliseconds, without the unit: 2.1."""
-    return MISSING if value is None else _grouped(value, 1)
+    """Write a time in milliseconds, without the unit: 2.1, or 0.02 where a tenth is too coarse."""
+    return MISSING if value is None else _grouped(value, 2 if 0 < value < 0.1 else 1)
 
 
 def duration(seconds: float) -> str:

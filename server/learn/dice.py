@@ -1,7 +1,7 @@
 """Chance for the frames to come, rolled in advance where Python and lane.c both find it.
 
-A roll for one frame costs more in Python than its answer does in C; numpy rolls a thousand in the
-time of a few. Whoever answers a frame takes the next row, so that the same frames meet the same
+lane.c need not be told a frame's luck before it knows that there is a frame, and numpy rolls a
+thousand at once. Whoever answers a frame takes the next row, so that the same frames meet the same
 luck whichever way they go.
 """
 
