@@ -290,7 +290,9 @@ class Learner:
     weight_decay: float = setting(
         1e-5, "Weight decay of the AdamW optimizer.", unit="rate", low=0, high=1
     )
-    gamma: float = setting(0.99, "Worth of a reward one frame later.", unit="factor", low=0, high=1)
+    gamma: float = setting(
+        0.997, "Worth of a reward one frame later.", unit="factor", low=0, high=1
+    )
     n_step: int = setting(
         3, "Frames of real reward before the estimate takes over.", unit="frames", low=1, high=64
     )
@@ -311,6 +313,13 @@ class Learner:
         unit="s",
         low=0,
         high=86400,
+    )
+    average_steps: int = setting(
+        2000,
+        "Steps over which the weights that play are averaged; 0 plays with the newest.",
+        unit="steps",
+        low=0,
+        high=10**9,
     )
     munchausen: float = setting(
         0.0,

@@ -178,6 +178,10 @@ _OPTIONS: dict[str, dict[str, Any]] = {
         "type": float,
         "help": "share of frames in which an exam repeats the last action (default: %(default)s)",
     },
+    "--with": {
+        "metavar": "WORDS",
+        "help": 'more of our server\'s command line: --with="--gamma 0.99" (default: none)',
+    },
     "--fault-s": {"type": float, "help": "s between faults, about (default: %(default)s)"},
     "--results": {
         "type": Path,

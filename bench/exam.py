@@ -73,25 +73,15 @@ def returns(exam: Exam, who: str, path: Path) -> list[float]:
 def _ours(path: Path) -> Player:
     """Give the player of a checkpoint."""
     from server.learn import checkpoint
-    from server.learn.network import (
-        HybridNetwork,
-        Shape,
-        Weights,
-        flatten_parameters,
-        make_inference,
-    )
+    from server.learn.learner import played
+    from server.learn.network import Shape, Weights, make_inference, to_flat
     from server.spaces import from_plain
 
     saved = checkpoint.read(path)
     spaces = from_plain(saved.plain["spaces"])
-    plain: dict[str, Any] = saved.plain["shape"]
-    shape = Shape(**{**plain, "hidden_sizes": tuple(plain["hidden_sizes"])})
-    network = HybridNetwork(spaces, shape)
-    online = {k: v for k, v in saved.tensors.items() if k.startswith("online.")}
-    network.load_state_dict({k.removeprefix("online."): v for k, v in online.items()})
-    flat, _ = flatten_parameters(network)
-    inference = make_inference(spaces, shape, "cpu")
-    inference.load(Weights(1, 0, 0.0, flat.detach().numpy().copy()))
+    shape = Shape.from_plain(saved.plain["shape"])
+    inference = make_inference(spaces, shape, "cpu", None)  # noisy layers are still
+    inference.load(Weights(1, 0, 0.0, to_flat(spaces, shape, played(saved.tensors))))
     dtype = np.dtype(spaces.observation.dtype)
     frames: deque[NDArray[Any]] = deque(maxlen=shape.frame_stack)
 

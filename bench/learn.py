@@ -3,7 +3,8 @@
 Each training runs alone, from the start of its process, for the same wall time; ours is the server
 as ``make run`` starts it, with two emulators on real sockets. Networks are saved on the way and
 examined afterwards, so that an exam takes nothing from a training. What is done is kept in
-``--results``: a run that was broken off goes on with what is missing.
+``--results``, a small file for each training that is over: a run that was broken off goes on with
+what is missing, on another day and machine too.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import importlib.util
 import json
 import os
 import re
+import shlex
 import shutil
 import signal
 import statistics
@@ -44,11 +46,12 @@ OPTIONS = {
     "--every": 60.0,
     "--episodes": 20,
     "--sticky": 0.0,
+    "--with": "",
     "--results": None,
     "--svg": None,
 }
 WHO = ("ours", "sb3", "sb3-eager")
-GOALS = {"pong": 10.0, "breakout": 30.0}  # returns to which the time is told
+GOALS = {"pong": (10.0, 15.0, 18.0), "breakout": (30.0,)}  # returns to which the time is told
 _EMULATORS = 2
 _NICENESS = 10  # of emulators, as the fleet has it
 _ROOT = Path(__file__).resolve().parent.parent
@@ -68,6 +71,7 @@ class Plan:
     exam: Exam
     seconds: float
     every_s: float
+    words: str  # more of our server's command line
     results: Path
 
     @property
@@ -88,6 +92,7 @@ def run(options: argparse.Namespace) -> int:
         Exam(options.game, options.observation, options.episodes, options.sticky),
         options.minutes * 60,
         options.every,
+        getattr(options, "with"),
         results,
     )
     try:
@@ -123,6 +128,7 @@ def _check(plan: Plan, who: list[str]) -> None:
         )
     plan.results.mkdir(parents=True, exist_ok=True)
     told = {**asdict(plan.exam), "seconds": plan.seconds, "every_s": plan.every_s}
+    told["with"] = plan.words
     path = plan.results / "plan.json"
     if path.exists() and json.loads(path.read_text()) != told:
         raise LearnError(
@@ -138,14 +144,20 @@ def _check(plan: Plan, who: list[str]) -> None:
 def _curve(plan: Plan, who: str, seed: int) -> Curve:
     """Give the curve of one training, as far as possible from what is there already."""
     directory = plan.directory(who, seed)
-    done = directory / "trained.json"
+    told = directory.with_suffix(".json")
+    if told.exists():
+        points = json.loads(told.read_text())["points"]
+        return [Point(**{**point, "returns": tuple(point["returns"])}) for point in points]
+    done = directory / "trained"
     if not done.exists():
         shutil.rmtree(directory, ignore_errors=True)
         directory.mkdir(parents=True)
         _say(f"{who}, seed {seed}: trains on {plan.title} for {plan.seconds / 60:g} minutes")
         (_train_ours if who == "ours" else _train_rival)(plan, directory, who, seed)
-        _write(done, {"machine": figures.machine()})
-    return _examined(plan, who, directory)
+        done.touch()
+    curve = _examined(plan, who, directory)
+    _write(told, {"machine": figures.machine(), "points": [asdict(point) for point in curve]})
+    return curve
 
 
 def _train_ours(plan: Plan, directory: Path, who: str, seed: int) -> None:
@@ -154,7 +166,7 @@ def _train_ours(plan: Plan, directory: Path, who: str, seed: int) -> None:
     game = plan.exam.game
     command = [sys.executable, str(_ROOT / "main.py"), "--run", "r", "--plain", "--port", "0"]
     command += ["--runs-dir", str(run_directory), "--seed", str(seed)]
-    command += ["--save-interval-s", str(plan.every_s)]
+    command += ["--save-interval-s", str(plan.every_s), *shlex.split(plan.words)]
     usual = plan.exam.observation == _usual(game)
     if usual:
         command += ["--launch", f"ale:{game}={_EMULATORS}"]
@@ -325,7 +337,7 @@ def reached_s(curve: Curve, goal: float) -> float | None:
 
 
 def _show(plan: Plan, curves: dict[str, list[Curve]]) -> None:
-    """Print the median of each agent, minute by minute, and when each reached the goal."""
+    """Print the median of each agent, minute by minute, and when each reached its goals."""
     seeds = len(next(iter(curves.values())))
     title = f"{plan.title}: mean greedy return, median over {seeds} seeds on {figures.machine()}"
     table = Table(title=title, title_justify="left")
@@ -343,12 +355,13 @@ def _show(plan: Plan, curves: dict[str, list[Curve]]) -> None:
             row += [f"{frames:,.0f}"]
         table.add_row(*row)
     Console(width=max(100, 30 * len(curves) + 20)).print(table)
-    goal = GOALS.get(plan.exam.game)
-    for who, all_of in curves.items() if goal is not None else ():
-        times = [reached_s(curve, goal or 0.0) for curve in all_of]
-        words = ", ".join("not reached" if t is None else f"{t / 60:.1f} min" for t in times)
-        best = max(point.mean for curve in all_of for point in curve)
-        print(f"{who}: time to {goal:+g}: {words}; best {best:.1f}")
+    for who, all_of in curves.items():
+        best = statistics.median(max(point.mean for point in curve) for curve in all_of)
+        print(f"{who}: best {best:.1f} (median over seeds)")
+        for goal in GOALS.get(plan.exam.game, ()):
+            times = [reached_s(curve, goal) for curve in all_of]
+            words = ", ".join("not reached" if t is None else f"{t / 60:.1f} min" for t in times)
+            print(f"{who}: time to {goal:+g}: {words}")
 
 
 def _frames_at(curve: Sequence[Point], wall_s: float) -> int:

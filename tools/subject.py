@@ -17,6 +17,7 @@ from server import run as run_module
 from server.fleet import Launch
 from server.learn import checkpoint as checkpoints
 from server.learn.checkpoint import Checkpoint
+from server.learn.learner import played
 from server.learn.network import Shape, Weights, to_flat
 from server.spaces import Spaces
 
@@ -62,11 +63,7 @@ class Subject:
 
     def weights(self) -> Weights:
         """Give the weights as one array."""
-        tensors = {
-            name.removeprefix("online."): tensor
-            for name, tensor in self.checkpoint.tensors.items()
-            if name.startswith("online.")
-        }
+        tensors = played(self.checkpoint.tensors)
         return Weights(0, self.steps, 0.0, to_flat(self.spaces, self.shape, tensors))
 
     def client_settings(self) -> dict[str, Any]:

@@ -48,6 +48,7 @@ class Rules:
     target_tau: float = 0.005
     target_period: int = 1000
     target_max_age_s: float = 0.0  # 0: as old as it gets
+    average_steps: int = 0  # over which the weights that play are averaged; 0: the newest play
     gradient_clip: float = 10.0
     gradient_accumulation: int = 1
     max_bad_steps: int = 100  # in a row, before the learner goes back to its last good state
@@ -151,11 +152,15 @@ class Learner:
             torch.manual_seed(seed)
             self._online = HybridNetwork(spaces, shape).to(self._device)
             self._target = HybridNetwork(spaces, shape).to(self._device)
+            self._average = HybridNetwork(spaces, shape).to(self._device)
         self._noise = torch.Generator().manual_seed(seed)
         self._flat, self._gradient = flatten_parameters(self._online)
         self._target_flat, _ = flatten_parameters(self._target)
         self._target_flat.copy_(self._flat)
         self._target.requires_grad_(False)
+        self._average_flat, _ = flatten_parameters(self._average)
+        self._average_flat.copy_(self._flat)
+        self._average.requires_grad_(False)
         self._judge = Judge(
             self._online,
             self._target,
@@ -269,6 +274,7 @@ class Learner:
             self._clip(gradient)
             self._optimise(gradient.flat)
             self._update_target()
+            self._update_average()
         self._note(gradient, finite, time.perf_counter() - began)
         if self.report.bad >= self.rules.max_bad_steps:
             self._load(self._good)
@@ -315,10 +321,11 @@ class Learner:
         self._target_s = self._clock()
 
     def weights(self) -> Weights:
-        """Give a whole copy of the weights, with a version of its own."""
+        """Give a whole copy of the weights that play, with a version of its own."""
         began = time.perf_counter()
         self._version += 1
-        flat = self._flat.to("cpu", copy=True).numpy()
+        played = self._average_flat if self.rules.average_steps else self._flat
+        flat = played.to("cpu", copy=True).numpy()
         self._sync_s += time.perf_counter() - began
         return Weights(self._version, self.report.steps, time.monotonic(), flat)
 
@@ -351,21 +358,29 @@ class Learner:
         self._report_rate()
 
     def digest(self) -> str:
-        """Give a fingerprint of weights, target and optimizer: equal ones are so bit for bit."""
+        """Give a fingerprint of all that is learned: equal ones are so bit for bit."""
         told = hashlib.sha256()
-        for tensor in (self._flat, self._target_flat, *self._moments.values()):
+        flats = (self._flat, self._target_flat, self._average_flat)
+        for tensor in (*flats, *self._moments.values()):
             told.update(tensor.cpu().numpy().tobytes())
         return told.hexdigest()
 
     def _tensors(self) -> dict[str, Tensor]:
         """Copy everything that training changes."""
-        tensors = {f"online.{k}": v.detach().clone() for k, v in self._online.state_dict().items()}
-        tensors |= {f"target.{k}": v.detach().clone() for k, v in self._target.state_dict().items()}
+        networks = {"online": self._online, "target": self._target}
+        if self.rules.average_steps:
+            networks["average"] = self._average
+        tensors = {
+            f"{name}.{key}": value.detach().clone()
+            for name, network in networks.items()
+            for key, value in network.state_dict().items()
+        }
         return tensors | {f"optimizer.{k}": v.clone() for k, v in self._moments.items()}
 
     def _load(self, tensors: Mapping[str, Tensor]) -> None:
         self._online.load_state_dict(_under("online.", tensors))
         self._target.load_state_dict(_under("target.", tensors))
+        self._average.load_state_dict(played(tensors))
         for name, moment in _under("optimizer.", tensors).items():
             self._moments[name].copy_(moment)
 
@@ -455,6 +470,12 @@ class Learner:
         elif 0 < rules.target_max_age_s < self._clock() - self._target_s:
             self.refresh_target()  # steps are slow: an old target holds learning back
 
+    def _update_average(self) -> None:
+        """Let the weights that play follow those that train, at first as the mean of all so far."""
+        span = min(self.rules.average_steps, self.report.steps + 1)
+        if span:
+            self._average_flat.lerp_(self._flat, 1 / span)
+
     def _note(self, gradient: Gradient, finite: bool, optimise_s: float) -> None:
         before = self.report
         transitions = gradient.batches * self.rules.batch_size
@@ -482,6 +503,11 @@ class Learner:
             natural_learning_rate=self.natural_learning_rate,
             spent=spent,
         )
+
+
+def played(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Give the weights to play with out of a state: the average, or else the newest."""
+    return _under("average.", tensors) or _under("online.", tensors)
 
 
 def _under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import shutil
 import subprocess
 import sys
 import xml.etree.ElementTree as ElementTree
@@ -47,6 +48,9 @@ def test_a_tiny_training_is_examined_and_not_repeated(tmp_path: Path) -> None:
     assert ElementTree.fromstring(picture).tag.endswith("svg")
     assert not (tmp_path / "ours-1" / "run").exists()  # the replay is large
     # Again, after an exam went missing: it alone is taken.
+    summary = tmp_path / "ours-1.json"
+    summed_up = summary.read_text()
+    summary.unlink()
     returns = tmp_path / "ours-1" / "returns.json"
     kept = json.loads(returns.read_text())
     gone = sorted(kept)[-1]
@@ -56,6 +60,11 @@ def test_a_tiny_training_is_examined_and_not_repeated(tmp_path: Path) -> None:
     assert "trains" not in again.stderr
     assert again.stderr.count("mean return") == 1
     assert json.loads(returns.read_text()) == kept  # the same seeds, the same episodes
+    assert summary.read_text() == summed_up
+    # What is summed up needs no networks.
+    shutil.rmtree(tmp_path / "ours-1")
+    assert command(tmp_path, "ours").returncode == 0
+    assert not (tmp_path / "ours-1").exists()
     other = command(tmp_path, "ours", "--sticky", "0.25")
     assert other.returncode == 2 and "another benchmark" in other.stderr
 
