@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import math
 import time
 from collections import deque
 from collections.abc import Callable, Collection
@@ -32,8 +31,6 @@ from server.trend import Trend
 
 SCHEDULED = ("epsilon", "expert_ratio", "learning_rate")  # live settings that naturals() gives
 _RATE_WINDOW_S = 5.0
-_STEP_S = 0.005  # of a step, before the first
-_LONGEST_PAUSE_S = 0.5  # after a step
 _STREAK = 10  # bad steps
 _MIX_FRAMES = 64  # between looks at the schedules
 
@@ -127,8 +124,6 @@ class Agent:
         self._history = History()
         self._latency = Histogram()
         self._training_share = 1.0
-        self._stepped = Report()  # when its share last changed
-        self._step_s = _STEP_S
         self._spent_rates: dict[str, Rate] = {}
 
     @property
@@ -210,16 +205,9 @@ class Agent:
 
     def give_way(self, share: float) -> None:
         """Let training use only that share of its time; with 0 it rests until told otherwise."""
-        if share == self._training_share:
-            return
-        self._training_share = share
-        self._stepped, before = self.trainer.report, self._stepped
-        steps = self._stepped.steps - before.steps
-        spent_s = self._stepped.spent.step_s() - before.spent.step_s()
-        if steps > 0 and spent_s > 0:
-            self._step_s = spent_s / steps
-        pause_s = min(_LONGEST_PAUSE_S, self._step_s * (1 / share - 1)) if share else math.inf
-        self.trainer.set_pause(pause_s)
+        if share != self._training_share:
+            self._training_share = share
+            self.trainer.set_share(share)
 
     async def refresh_policy(self) -> bool:
         """Copy the trained weights into play; False if they were not fit for it."""

@@ -183,7 +183,6 @@ class LearnerActor(_Ringed):
             self._beat_s = told.controls.heartbeat_s or self._started_beat_s
             self._thread.set_controls(told.controls)
             self._thread.set_clients(told.clients)
-            self._thread.set_pause(told.pause_s)
 
     def stop(self, timeout_s: float) -> bool:
         """End training after the sample under way; state and weights can still be asked for."""

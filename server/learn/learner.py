@@ -69,10 +69,6 @@ class Spent:
     sync_s: float = 0.0  # copies of weights and of the whole state
     wait_s: float = 0.0  # for locks, or for other learners' gradients
 
-    def step_s(self) -> float:
-        """Give the seconds of all steps together, without what they waited for."""
-        return self.sample_s + self.forward_s + self.backward_s + self.optimise_s
-
     def by_part(self) -> dict[str, float]:
         """Give the seconds by what was done."""
         return {name.removesuffix("_s"): seconds for name, seconds in asdict(self).items()}

@@ -84,7 +84,6 @@ class Told:
     number: int
     controls: Controls
     clients: bool = False  # whether anybody plays
-    pause_s: float = 0.0
 
 
 class Hand(Protocol):
@@ -193,9 +192,8 @@ class TrainingActor:
         if self._told.clients is not connected:
             self._tell(clients=connected)
 
-    def set_pause(self, pause_s: float) -> None:
-        """Let the learner rest that long after each step."""
-        self._tell(pause_s=pause_s)
+    def set_share(self, share: float) -> None:
+        """Do nothing: on a cluster nothing is held."""
 
     def weights(self) -> Future[Weights]:
         """Have the weights put out for all gateways, and give them."""

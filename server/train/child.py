@@ -51,7 +51,7 @@ class Child:
         self._hear: dict[str, Callable[[Any], object]] = {
             "controls": lambda plain: self._thread.set_controls(Controls(**plain)),
             "clients": self._thread.set_clients,
-            "pause": self._thread.set_pause,
+            "share": self._thread.set_share,
             "wake": self._thread.frames_arrived,
             "target": lambda _: self._thread.refresh_target(),
             "post": self._post,

@@ -219,8 +219,8 @@ class Courier:
     def set_clients(self, connected: bool) -> None:
         """Leave it to others: they know of all gateways."""
 
-    def set_pause(self, pause_s: float) -> None:
-        """Leave it to others."""
+    def set_share(self, share: float) -> None:
+        """Do nothing: on a cluster nothing is held."""
 
     def weights(self) -> Future[Weights]:
         """Give what there is to play with before the learner has put out any."""

@@ -95,7 +95,7 @@ class TrainingProcess:
             "niceness": niceness,
         }
         # Told again to each process that takes over.
-        self._told: dict[str, Any] = {"controls": asdict(controls), "clients": True, "pause": 0.0}
+        self._told: dict[str, Any] = {"controls": asdict(controls), "clients": True, "share": 1.0}
         self._learner: Learner | None = recipe.make(replay)  # until the process has its own
         self._board: Board | None = None
         self._line: socket.socket | None = None
@@ -166,9 +166,9 @@ class TrainingProcess:
         """Say whether anybody plays."""
         self._tell("clients", connected)
 
-    def set_pause(self, pause_s: float) -> None:
-        """Let the learner rest that long after each step."""
-        self._tell("pause", pause_s)
+    def set_share(self, share: float) -> None:
+        """Let the learner use only that share of its time."""
+        self._tell("share", share)
 
     def weights(self) -> Future[Weights]:
         """Ask for a whole copy of the weights."""

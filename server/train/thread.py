@@ -83,7 +83,8 @@ class TrainingThread:
         self._niceness = niceness
         self._learners = learners  # that learn together, each from a replay like this one
         self._longest_rest_s = longest_rest_s  # others may wait for a word; None: nobody does
-        self._pause_s = 0.0
+        self._share = 1.0  # of its time that it may use
+        self._began_s = 0.0  # when the step under way began
         self._requests: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._wake = threading.Event()
         self._idle = False
@@ -130,9 +131,9 @@ class TrainingThread:
         self._clients = connected
         self._wake.set()
 
-    def set_pause(self, pause_s: float) -> None:
-        """Rest that long after each step; infinity: until told otherwise."""
-        self._pause_s = pause_s
+    def set_share(self, share: float) -> None:
+        """Use only that share of the time; with 0, rest until told otherwise."""
+        self._share = share
         self._wake.set()
 
     def weights(self) -> Future[Weights]:
@@ -180,6 +181,7 @@ class TrainingThread:
                 self._serve_requests()
                 self._steer()
                 if self._may_train():
+                    self._began_s = time.monotonic()
                     if self._learner.train(self._give_way):
                         self._on_progress()
                         self._give_way()
@@ -216,10 +218,29 @@ class TrainingThread:
             request()
 
     def _give_way(self) -> None:
-        """Leave the machine to the games for a moment, if there is need."""
-        pause_s = self._pause_s  # once: it may be changed at any moment
-        if 0 < pause_s < math.inf:
-            time.sleep(pause_s)
+        """Leave the machine to the games after a step, for as long as its share asks.
+
+        However long that is, others are heard meanwhile: the weights are whole between two steps.
+        """
+        ended_s = time.monotonic()
+        took_s = ended_s - self._began_s
+        while self._is_wanted():
+            share = self._share  # once: it may be changed at any moment
+            rest_s = took_s / share - took_s if share else math.inf
+            left_s = ended_s + rest_s - time.monotonic()
+            if left_s <= 0:
+                break
+            self.state = TrainerState.TRAINING if share else TrainerState.YIELDING
+            self._on_progress()
+            self._wake.wait(min(left_s, threading.TIMEOUT_MAX))
+            self._wake.clear()
+            self._serve_requests()
+        self.state = TrainerState.TRAINING
+        self._began_s = time.monotonic()
+
+    def _is_wanted(self) -> bool:
+        """Say whether training is to go on after a pause; if not, the pause is over."""
+        return self._controls.training and self._clients and not self._stopping
 
     def _wait(self) -> None:
         """Sleep until there is something to do; never a loop of naps.
@@ -239,7 +260,7 @@ class TrainingThread:
         """Say whether a sample may be trained now; note what to wait for if not."""
         if not self._controls.training:
             return self._rest(TrainerState.PAUSED, math.inf)
-        if self._pause_s == math.inf:
+        if not self._share:
             return self._rest(TrainerState.YIELDING, math.inf)
         if not self._clients:
             return self._rest(TrainerState.ALONE, math.inf)

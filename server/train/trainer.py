@@ -56,8 +56,8 @@ class Trainer(Protocol):
     def set_clients(self, connected: bool) -> None:
         """Say whether anybody plays: with nobody there, the same frames would only wear in."""
 
-    def set_pause(self, pause_s: float) -> None:
-        """Rest that long after each step, so that the games come first; infinity: until told."""
+    def set_share(self, share: float) -> None:
+        """Use only that share of the time, so that the games come first; 0: rest until told."""
 
     def weights(self) -> Future[Weights]:
         """Ask for a whole copy of the weights."""

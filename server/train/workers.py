@@ -177,10 +177,10 @@ class TrainingWorkers:
         for thread in self._threads:
             thread.set_clients(connected)
 
-    def set_pause(self, pause_s: float) -> None:
-        """Let each worker rest that long after each step."""
+    def set_share(self, share: float) -> None:
+        """Let each worker use only that share of its time."""
         for thread in self._threads:
-            thread.set_pause(pause_s)
+            thread.set_share(share)
 
     def weights(self) -> Future[Weights]:
         """Ask for a whole copy of the weights."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+import itertools
 import os
 import sys
 import threading
@@ -29,6 +29,8 @@ class CountingLearner:
         self.report = Report()
         self.broken: Exception | None = None
         self.empty = False
+        self.step_s = 0.0005  # as a real step does, let others run
+        self.stamps: list[tuple[float, float]] = []  # when each step began and ended
         self.calls = 0
         self.threads: set[int] = set()
         self.steered: list[Controls] = []
@@ -43,12 +45,20 @@ class CountingLearner:
             raise self.broken
         if self.empty:
             return False
+        self.step()
+        if self.step_s > 0.01:  # a sample of two steps
+            between_steps()
+            self.step()
+        return True
+
+    def step(self) -> None:
+        began_s = time.monotonic()
+        time.sleep(self.step_s)
+        self.stamps.append((began_s, time.monotonic()))
         report = self.report
         self.report = replace(
             report, steps=report.steps + 1, transitions=report.transitions + BATCH
         )
-        time.sleep(0.0005)  # as a real step does, let others run
-        return True
 
 
 class Stage:
@@ -129,13 +139,44 @@ def test_it_gives_way_until_it_is_told_otherwise(stages: Callable[..., Stage]) -
     stage = stages(min_replay=2)
     stage.feed(2)
     until(lambda: stage.learner.calls > 3)
-    stage.trainer.set_pause(math.inf)
+    stage.trainer.set_share(0.0)
     until(lambda: stage.trainer.state is TrainerState.YIELDING)
     assert rests(stage)
     assert stage.trainer.call(lambda: 7).result(10) == 7  # it still hears requests
-    stage.trainer.set_pause(0.001)
+    stage.trainer.set_share(0.5)
     calls = stage.learner.calls
     until(lambda: stage.learner.calls > calls + 3)
+
+
+def test_slow_steps_use_no_more_than_their_share(stages: Callable[..., Stage]) -> None:
+    stage = stages(min_replay=2)
+    stage.learner.step_s = 0.25
+    stage.trainer.set_share(0.25)
+    stage.feed(2)
+    until(lambda: len(stage.learner.stamps) == 4)  # within samples and between them
+    for (began_s, ended_s), (next_s, _) in itertools.pairwise(stage.learner.stamps):
+        assert next_s - ended_s >= 3 * (ended_s - began_s) - 0.001
+
+
+@pytest.mark.parametrize("share", [0.001, 0.0])
+def test_a_long_pause_ends_when_there_is_a_reason(
+    stages: Callable[..., Stage], share: float
+) -> None:
+    """Five minutes, or for ever: longer than anybody here waits."""
+    stage = stages(min_replay=2)
+    stage.learner.step_s = 0.3
+    stage.feed(2)
+    until(lambda: stage.learner.calls == 1)
+    stage.trainer.set_share(share)
+    until(lambda: stage.learner.report.steps == 1)
+    assert stage.trainer.call(lambda: stage.learner.report.steps).result(10) == 1
+    stage.trainer.set_share(0.5)
+    until(lambda: stage.learner.report.steps == 3)
+    stage.trainer.set_share(share)
+    stage.trainer.set_controls(Controls(training=False))
+    until(lambda: stage.trainer.state is TrainerState.PAUSED)
+    stage.trainer.set_controls(Controls(training=True))
+    stage.trainer.set_share(0.001)  # and a stop, at the end of the test
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="niceness is the whole process's there")
