@@ -137,6 +137,11 @@ _OPTIONS: dict[str, dict[str, Any]] = {
     },
     "--warmup": {"type": float, "help": "time before each part, s (default: %(default)s)"},
     "--p99-ms": {"type": float, "help": "delay that is to be held, ms (default: %(default)s)"},
+    "--fps-goal": {
+        "type": float,
+        "help": "frames/s that are to be held where clients ask for all they can get; 0: halfway "
+        "between what they get beside training and without (default: %(default)s)",
+    },
     "--telemetry": {
         "action": argparse.BooleanOptionalAction,
         "help": "measure what the event loop waits for (default: yes)",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Callable
 
 from bench import crowd, host
 from bench.figures import Round
@@ -60,21 +59,15 @@ async def measure(options: argparse.Namespace) -> Round:
     }
 
 
-async def beside(
-    app: App, on_start: Callable[[], None] = lambda: None, **load: float
-) -> tuple[dict[str, float], float]:
-    """Play, and count the learner's steps over the same seconds; on_start is when they begin."""
+async def beside(app: App, **load: float) -> tuple[dict[str, float], float]:
+    """Play, and count the learner's steps over the same seconds."""
     trainer = host.agent_of(app).trainer
     marks: list[tuple[float, int]] = []
 
     def mark() -> None:
         marks.append((time.perf_counter(), trainer.report.steps))
 
-    def begin() -> None:
-        mark()
-        on_start()
-
-    figures = await crowd.play(app.listener.port, on_start=begin, **load)  # type: ignore[arg-type]
+    figures = await crowd.play(app.listener.port, on_start=mark, **load)
     mark()
     (began, before), (ended, after) = marks
     return figures, (after - before) / (ended - began)

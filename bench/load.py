@@ -1,7 +1,8 @@
 """Load clients: lockstep players in a process of their own, at full speed or at a given pace.
 
-``python -m bench.load`` is started by the benchmarks. It prints the line ``start`` when its
-warm-up is over, and at the end one JSON object with what its clients saw.
+``python -m bench.load`` is started by the benchmarks. For each pace it prints the line ``start``
+when the warm-up is over, and at the end a line of JSON with what its clients saw. The clients stay
+connected from one pace to the next.
 """
 
 from __future__ import annotations
@@ -13,7 +14,6 @@ import json
 import os
 import random
 import struct
-import sys
 import time
 from array import array
 from typing import cast
@@ -57,11 +57,15 @@ class Client(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin to play."""
         self._transport = cast(asyncio.Transport, transport)
-        self._due_s = time.perf_counter() + self._crowd.period_s * random.random()
+        self.change_pace()
         if self._crowd.bare:
             self._next()
         else:
             self._transport.write(wire.encode(self._crowd.hello))
+
+    def change_pace(self) -> None:
+        """Go on at the crowd's pace of now: what was due before is not made up for."""
+        self._due_s = time.perf_counter() + self._crowd.period_s * random.random()
 
     def data_received(self, data: bytes) -> None:
         """Take a reply and send the next frame."""
@@ -111,13 +115,11 @@ class Crowd:
     def __init__(self, options: argparse.Namespace) -> None:
         self.loop = asyncio.get_running_loop()
         self.bare: bool = options.bare
-        self.period_s: float = options.clients / options.fps if options.fps else 0.0
+        self.period_s = 0.0  # between frames of one client; 0: as fast as it is answered
         self.lost = 0
         self.hello = wire.Hello("load", "1", "bench", "bench", workload(options.values))
         self._values: int = options.values
-        self._latencies = array("d")
-        self._lateness = array("d")
-        self._replies = [0] * options.clients  # by client
+        self._clients: list[Client] = []
         self._counting = False
 
     def frames_of(self, number: int) -> list[bytearray]:
@@ -135,12 +137,28 @@ class Crowd:
             self._latencies.append(latency_s)
             self._lateness.append(late_s)
 
-    async def play(self, options: argparse.Namespace) -> dict[str, float]:
-        """Connect everyone, warm up, count for a while, and give the figures."""
+    async def play(self, options: argparse.Namespace) -> None:
+        """Connect everyone, and print what they see at one pace after the other."""
+        self._set_pace(options.fps[0], options.clients)
         for number in range(options.clients):
-            client = functools.partial(Client, self, number)
-            await self.loop.create_connection(client, "127.0.0.1", options.port)
+            make = functools.partial(Client, self, number)
+            _, client = await self.loop.create_connection(make, "127.0.0.1", options.port)
+            self._clients.append(client)
+        for fps in options.fps:
+            self._set_pace(fps, options.clients)
+            print(json.dumps(await self._count(options)), flush=True)
+
+    def _set_pace(self, fps: float, clients: int) -> None:
+        self.period_s = clients / fps if fps else 0.0
+        for client in self._clients:
+            client.change_pace()
+
+    async def _count(self, options: argparse.Namespace) -> dict[str, float]:
+        """Warm up, count for a while, and give the figures."""
         await asyncio.sleep(options.warmup)
+        self._latencies = array("d")
+        self._lateness = array("d")
+        self._replies = [0] * options.clients  # by client
         self._counting = True
         began = time.perf_counter()
         print("start", flush=True)
@@ -167,7 +185,13 @@ def main() -> None:
     parser.add_argument("--port", type=int, required=True)
     parser.add_argument("--clients", type=int, default=16)
     parser.add_argument("--values", type=int, default=128)
-    parser.add_argument("--fps", type=float, default=0.0, help="all clients together; 0: no pace")
+    parser.add_argument(
+        "--fps",
+        type=float,
+        nargs="+",
+        default=[0.0],
+        help="paces, one after the other: all clients together; 0: as fast as they are answered",
+    )
     parser.add_argument("--warmup", type=float, default=1.0)
     parser.add_argument("--seconds", type=float, default=5.0)
     parser.add_argument("--core", type=int, help="run on this core only")
@@ -176,10 +200,10 @@ def main() -> None:
     if options.core is not None:
         os.sched_setaffinity(0, {options.core})
 
-    async def run() -> dict[str, float]:
-        return await Crowd(options).play(options)
+    async def run() -> None:
+        await Crowd(options).play(options)
 
-    json.dump(uvloop.run(run()), sys.stdout)
+    uvloop.run(run())
 
 
 if __name__ == "__main__":

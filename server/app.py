@@ -162,9 +162,9 @@ class App:
         trainer = config.trainer
         self.probe: Probe | None = None
         self._perch = Perch()
-        self._governor: Governor | None = None
+        self.governor: Governor | None = None
         if trainer.hold_fps or trainer.hold_p99_ms:
-            self._governor = Governor(fps=trainer.hold_fps, p99_ms=trainer.hold_p99_ms)
+            self.governor = Governor(fps=trainer.hold_fps, p99_ms=trainer.hold_p99_ms)
         self.lobby = front.lobby(config, self._find_agent, self.events, self._examiner.admit)
         self.conductor = None
         if fabric is not None:
@@ -302,12 +302,12 @@ class App:
             self._every(_PERCH_S, self._follow_lone_client)
         self._every(_EXAMS_S, self._examiner.tend)
         self._every(config.run.curve_interval_s, self._draw_curves)
-        if config.console.telemetry or self._governor:
-            interval_s = governor_module.PROBE_S if self._governor else probe_module.INTERVAL_S
+        if config.console.telemetry or self.governor:
+            interval_s = governor_module.PROBE_S if self.governor else probe_module.INTERVAL_S
             post = asyncio.get_running_loop().call_soon_threadsafe
             self.probe = Probe(post, interval_s=interval_s)
             self.probe.start()
-        if self._governor:
+        if self.governor:
             self._every(governor_module.LOOK_S, self._govern)
         self._tasks.append(asyncio.create_task(self._guarded(self._keep_saving())))
         self._tasks.append(asyncio.create_task(self._guarded(self._heartbeat())))
@@ -422,7 +422,7 @@ class App:
             dials=self.steering.views(),
             changed_s=tuple(self.steering.changed_s),
             contention=self.probe.view() if self.probe else None,
-            governed=self._governor.view() if self._governor else None,
+            governed=self.governor.view() if self.governor else None,
             cluster=self.conductor.view() if self.conductor else None,
         )
 
@@ -512,8 +512,8 @@ class App:
             agent.note_history()
 
     async def _govern(self) -> None:
-        assert self._governor is not None and self.probe is not None
-        self._governor.tend(self.agents.values(), self.probe.lag_s)
+        assert self.governor is not None and self.probe is not None
+        self.governor.tend(self.agents.values(), self.probe.lag_s)
 
     async def _tend_fleet(self) -> None:
         for text in self._fleet.tend(self.lobby.silences(time.monotonic())):

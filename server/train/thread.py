@@ -149,7 +149,7 @@ class TrainingThread:
         return self.call(self._learner.refresh_target)
 
     def call(self, function: Callable[[], T]) -> Future[T]:
-        """Have the learner's owner call a function between two samples."""
+        """Have the learner's owner call a function between two samples, or while it gives way."""
         future: Future[T] = Future()
         with self._gate:
             if self._running:

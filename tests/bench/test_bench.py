@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import json
 import re
 import subprocess
@@ -10,11 +12,12 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from bench import __main__ as command_line
-from bench import foe, homes, options, scale, soak
+from bench import crowd, foe, homes, options, scale, soak
 from server import emulators, native
 from server.emulators import LaunchError, Program
 from server.learn.learner import Rules
@@ -182,13 +185,46 @@ def test_a_single_lock_lets_one_worker_train_at_a_time(monkeypatch: pytest.Monke
         assert (max(most) == 1) == wanted
 
 
+def test_one_crowd_changes_its_pace() -> None:
+    async def run() -> None:
+        met = []
+
+        async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            met.append(writer)
+            with contextlib.suppress(ConnectionError):
+                while data := await reader.read(65536):
+                    writer.write(data)
+            writer.close()
+
+        server = await asyncio.start_server(echo, "127.0.0.1", 0)
+        load: dict[str, Any] = {"clients": 2, "seconds": 0.5, "warmup_s": 0.2, "bare": True}
+        paces = [200.0, 20.0, 0.0, 20.0]
+        words = [
+            word async for word in crowd.paced(server.sockets[0].getsockname()[1], paces, **load)
+        ]
+        server.close()
+        assert words[::2] == [None] * len(paces)  # a warm-up each
+        fast, slow, full, again = (word["fps"] for word in words[1::2] if word is not None)
+        assert len(met) == 2  # the same clients all along
+        assert max(slow, again) <= 20 + 2 * 2 / 0.5 < fast <= 200 + 2 * 2 / 0.5 < full
+
+    asyncio.run(run())
+
+
 def test_the_governor_is_measured_under_a_changing_load(tmp_path: Path) -> None:
     figures = run("govern", tmp_path / "figures.json", "--seconds", "0.5", "--warmup", "0.3")
     check_defined(figures)
-    for part in ("500", "4000", "500_again"):
+    for part in ("500", "4000", "500_again", "saturated"):
         assert figures[f"free_{part}_steps_per_s"] > 0
         assert 0 <= figures[f"held_{part}_training_share"] <= 1
-        assert figures[f"held_{part}_holding"] in (0, 1)
+        assert 0 <= figures[f"held_{part}_holding_share"] <= 1
+        assert figures[f"held_{part}_settled_s"] >= 0
+        # The same figures from each way, so that they can be compared.
+        for figure in ("delay_p99_ms", "p99_ms"):
+            assert all(figures[f"{way}_{part}_{figure}"] > 0 for way in ("none", "free", "held"))
+    goal = figures["held_saturated_goal_fps"]
+    assert goal == (figures["none_saturated_fps"] + figures["free_saturated_fps"]) / 2
+    assert figures["held_saturated_fps_over_goal"] == figures["held_saturated_fps"] / goal
 
 
 def test_what_grows_with_clients_network_and_replay(tmp_path: Path) -> None:
