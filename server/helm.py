@@ -11,6 +11,7 @@ from server.dials import DialError
 from server.examiner import ExamError
 from server.stats import EventLog
 from server.steering import VERBS, Steering
+from server.train.process import LearnerError
 
 
 class HelmError(RuntimeError):
@@ -88,7 +89,10 @@ class Helm:
 
     async def _target(self, who: str) -> str:
         for agent in list(self._agents.values()):
-            await agent.refresh_target()
+            try:
+                await agent.refresh_target()
+            except LearnerError as error:
+                raise HelmError(f"the target network is as it was: {error}") from error
         return self._told("target network is new")
 
     async def _flush(self, who: str) -> str:

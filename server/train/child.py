@@ -53,8 +53,8 @@ class Child:
             "clients": self._thread.set_clients,
             "share": self._thread.set_share,
             "wake": self._thread.frames_arrived,
-            "target": lambda _: self._thread.refresh_target(),
             "post": self._post,
+            "target": lambda number: self._post(number, refresh_target=True),
         }
 
     def run(self, lines: Iterator[list[Any]]) -> int:
@@ -74,8 +74,13 @@ class Child:
         self._show_progress()
         return 0
 
-    def _post(self, number: int) -> None:
-        """Show the newest state between two samples, and say so."""
+    def _post(self, number: int, *, refresh_target: bool = False) -> None:
+        """Show the newest state between two samples, and say so; if asked with a new target."""
+
+        def post() -> None:
+            if refresh_target:
+                self._learner.refresh_target()
+            self._board.post(self._learner)
 
         def posted(future: Future[None]) -> None:
             error = future.exception()
@@ -83,7 +88,7 @@ class Child:
                 self._die(error)
             self._say("posted", number)
 
-        self._thread.call(lambda: self._board.post(self._learner)).add_done_callback(posted)
+        self._thread.call(post).add_done_callback(posted)
 
     def _show_progress(self) -> None:
         thread = self._thread

@@ -27,7 +27,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import asdict
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, NamedTuple, NoReturn
 
 from server.controls import Controls
 from server.learn.learner import Learner, Report
@@ -46,6 +46,15 @@ _KILL_WAIT_S = 5.0
 
 class LearnerError(RuntimeError):
     """The learner's process ended, and not because it was asked to."""
+
+
+class _Asked(NamedTuple):
+    """What the process was asked, until it has answered."""
+
+    what: str  # "post", or "target" to refresh that first
+    future: Future[Any]
+    read: Callable[[], Any]  # the answer, from what it posted
+    unheard: Callable[[], Any]  # the same where no process is left to hear the question
 
 
 class Falls:
@@ -102,7 +111,7 @@ class TrainingProcess:
         self._process: subprocess.Popen[bytes] | None = None
         self._warden = threading.Thread(target=self._guard, name=f"warden-{name}", daemon=True)
         self._gate = threading.Lock()  # over the line and what was asked through it
-        self._asked: dict[int, Callable[[], None]] = {}  # by number: what to do with the answer
+        self._asked: dict[int, _Asked] = {}  # by number
         self._number = 0
         self._woken_for = -1.0
         self._falls = Falls(_FALLS_WINDOW_S)
@@ -189,22 +198,20 @@ class TrainingProcess:
         if self._learner is not None:
             self._learner.refresh_target()
             return done(None)
-        self._tell("target", None)
-        return self._ask(lambda: None)  # answered after it: what it is told is done in order
+        return self._ask(lambda: None, "target", self._refuse)
 
     def stop(self, timeout_s: float) -> bool:
-        """End the process after its sample; False if it had to be killed."""
+        """End the process after its sample; one that does not end in time is killed."""
         with self._gate:
             self._stopping = True
         if not self._running:
             return True
         self._tell("stop", None)
         self._warden.join(timeout_s)
-        if not self._warden.is_alive():
-            return True
-        self._kill()
-        self._warden.join(_KILL_WAIT_S)
-        return False
+        if self._warden.is_alive():
+            self._kill(f"it did not end within {timeout_s:g} s and was killed")
+            self._warden.join(_KILL_WAIT_S)
+        return not self._warden.is_alive()
 
     # --- the line to the process ------------------------------------------------------------
 
@@ -215,17 +222,28 @@ class TrainingProcess:
                 self._told[what] = value
             self._send(what, value)
 
-    def _ask(self, read: Callable[[], Any]) -> Future[Any]:
-        """Have the learner post its newest state between two samples, and read what it posted."""
-        future: Future[Any] = Future()
+    def _ask(
+        self,
+        read: Callable[[], Any],
+        what: str = "post",
+        unheard: Callable[[], Any] | None = None,
+    ) -> Future[Any]:
+        """Have the learner post its newest state between two samples, and read what it posted.
+
+        Where nobody posts any more, what is there is the newest.
+        """
+        asked = _Asked(what, Future(), read, unheard or read)
         with self._gate:
             if self._running:
                 self._number += 1
-                self._asked[self._number] = lambda: fulfil(future, read)
-                self._send("post", self._number)
-                return future
-        fulfil(future, read)  # nobody posts any more: what is there is the newest
-        return future
+                self._asked[self._number] = asked
+                self._send(what, self._number)
+                return asked.future
+        fulfil(asked.future, asked.unheard)
+        return asked.future
+
+    def _refuse(self) -> NoReturn:
+        raise LearnerError(f"the learner of agent {self._name} is not there any more")
 
     def _send(self, what: str, value: Any) -> None:
         if self._line is None:
@@ -238,7 +256,7 @@ class TrainingProcess:
         except OSError:
             return  # it is gone: the warden is about to notice
         if sent < len(line):  # thousands of lines unread: it does not listen any more
-            self._kill()
+            self._kill("it did not hear what it was told, and was killed")
 
     # --- the process ------------------------------------------------------------------------
 
@@ -265,8 +283,8 @@ class TrainingProcess:
             self._send("begin", self._plan)
             for what, value in self._told.items():
                 self._send(what, value)
-            for number in self._asked:
-                self._send("post", number)
+            for number, asked in self._asked.items():
+                self._send(asked.what, number)
             if self._stopping:
                 self._send("stop", None)
 
@@ -282,8 +300,8 @@ class TrainingProcess:
             with self._gate:  # who asks from now on is answered from the board
                 self._running = False
                 asked, self._asked = self._asked, {}
-            for answer in asked.values():
-                answer()
+            for one in asked.values():
+                fulfil(one.future, one.unheard)
 
     def _keep_running(self) -> None:
         while True:
@@ -311,9 +329,9 @@ class TrainingProcess:
                 what, value = json.loads(line)
                 if what == "posted":
                     with self._gate:
-                        answer = self._asked.pop(value, None)
-                    if answer is not None:
-                        answer()
+                        asked = self._asked.pop(value, None)
+                    if asked is not None:
+                        fulfil(asked.future, asked.read)
                 elif what == "died":
                     self._last_words = value
 
@@ -338,7 +356,8 @@ class TrainingProcess:
         how = self._last_words or _describe_end(code, log)
         return f"the learner of agent {self._name} fell: {how} (its log: {log})"
 
-    def _kill(self) -> None:
+    def _kill(self, why: str = "") -> None:
+        self._last_words = why
         with contextlib.suppress(OSError):
             if self._process is not None:
                 self._process.kill()

@@ -39,7 +39,10 @@ class Trainer(Protocol):
 
     @property
     def report(self) -> Report:
-        """What the learner has done so far; the newest, and its counters only grow."""
+        """What the learner has done so far; the newest.
+
+        Its counters only grow, unless its process fell: it goes on from its newest state.
+        """
 
     def restore(self, state: State) -> None:
         """Go on from a kept state; only before the start."""
@@ -71,7 +74,7 @@ class Trainer(Protocol):
     def stop(self, timeout_s: float) -> bool:
         """End after the sample under way; False if it did not end in time.
 
-        Weights and state can still be asked for.
+        If it did, weights and state can still be asked for.
         """
 
 

@@ -90,6 +90,25 @@ def test_nothing_is_left_of_a_server_that_ends(start: Start, number: int, tmp_pa
     assert [path.name for path in directory.iterdir() if path.suffix in (".new", ".tmp")] == []
 
 
+def test_a_learner_that_hangs_at_the_end_is_saved_as_it_was(start: Start, tmp_path: Path) -> None:
+    script = (
+        "import sys, main, server.app; server.app._STOP_S = 1.0; sys.exit(main.main(sys.argv[1:]))"
+    )
+    server = start(*EAGER, *HOMES["process"], script=script)
+    player = Steady(server.port)
+    until(lambda: server.steps > 0)
+    player.plays_on(300)  # for some heartbeats: something is kept
+    (learner,) = server.children()
+    os.kill(learner, signal.SIGSTOP)
+    player.finish()
+    assert server.stop() == 0, server.text
+    told = re.findall(r".*the (?:learner|trainer) of agent game .*", server.text)
+    assert len(told) == 1 and "it did not end within 1 s and was killed" in told[0]
+    assert "what it kept last is saved" in told[0]
+    file = tmp_path / "runs" / "default" / "agents" / "game" / checkpoints.NAME
+    assert checkpoints.read(file).plain["learner"]["steps"] > 0
+
+
 def test_a_process_needs_a_replay_that_it_can_map(start: Start) -> None:
     server = start("--trainer", "process", "--replay-storage", "memory")
     assert server.wait() == 2

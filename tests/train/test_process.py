@@ -129,6 +129,27 @@ def test_the_target_can_be_refreshed_from_outside(stage: Callable[..., Stage]) -
     assert all(tensors[f"online.{name}"].equal(tensors[f"target.{name}"]) for name in names)
 
 
+def test_a_target_is_refreshed_though_its_learner_falls_meanwhile(
+    stage: Callable[..., Stage],
+) -> None:
+    one = stage()
+    one.trainer.start()
+    one.trains_on()
+    one.trainer.set_controls(Controls(training=False))
+    until(lambda: one.trainer.state is TrainerState.PAUSED)
+    one.trainer.weights().result(30)  # from here it will go on
+    os.kill(one.pid, signal.SIGSTOP)
+    asked = one.trainer.refresh_target()  # which this process never hears
+    os.kill(one.pid, signal.SIGKILL)
+    asked.result(60)
+    tensors = one.trainer.learner_state().result(30)["tensors"]
+    names = [name.removeprefix("online.") for name in tensors if name.startswith("online.")]
+    assert all(tensors[f"online.{name}"].equal(tensors[f"target.{name}"]) for name in names)
+    one.trainer.stop(30)
+    with pytest.raises(LearnerError, match="the learner of agent test is not there any more"):
+        one.trainer.refresh_target().result(0)
+
+
 def test_it_obeys_and_sleeps(stage: Callable[..., Stage]) -> None:
     one = stage(ratio=8.0)  # a sample of 32 transitions for 4 frames
     one.trainer.start()
@@ -212,10 +233,14 @@ def test_a_learner_that_hangs_is_killed_at_the_end(stage: Callable[..., Stage]) 
     one = stage()
     one.trainer.start()
     one.trains_on()
+    kept = one.trainer.weights().result(30)
     os.kill(one.pid, signal.SIGSTOP)
-    assert not one.trainer.stop(0.2)
+    assert one.trainer.stop(0.2)  # it has ended, one way or the other
     assert one.trainer._process is not None and one.trainer._process.poll() == -signal.SIGKILL
-    assert one.trainer.learner_state().result(5)["counters"]["steps"] >= 0
+    assert one.trainer.learner_state().result(5)["counters"]["steps"] == kept.step
+    (told,) = one.falls
+    assert "fell: it did not end within 0.2 s and was killed" in told
+    assert told.endswith("while it was ending; what it kept last is saved")
 
 
 def cpu_ticks(pid: int) -> int:
