@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 
-from server.exposition import CONTENT_TYPE, render
-from server.stats import Snapshot
+from server.exposition import AGENT_METRICS, CONTENT_TYPE, render
+from server.stats import AgentView, Snapshot
 
 _HOST = "127.0.0.1"
 _PATIENCE_S = 5.0  # for a request to come whole
 _MAX_REQUEST = 1 << 14  # bytes
+_COUNTERS = [metric.figure for metric in AGENT_METRICS if metric.kind == "counter"]
 
 
 class Exporter:
@@ -18,6 +20,7 @@ class Exporter:
 
     def __init__(self, snapshot: Callable[[], Snapshot]) -> None:
         self._snapshot = snapshot
+        self._shown: dict[str, dict[str, int]] = {}  # by agent: its counters, at their highest
         self._server: asyncio.Server | None = None
 
     async def start(self, port: int) -> str:
@@ -47,7 +50,19 @@ class Exporter:
     def _answer(self, asked: bytes) -> bytes:
         if asked.split(b" ")[:2] != [b"GET", b"/metrics"]:
             return _response("404 Not Found", "the figures are at /metrics\n")
-        return _response("200 OK", render(self._snapshot()))
+        snapshot = self._snapshot()
+        agents = tuple(map(self._never_lower, snapshot.agents))
+        return _response("200 OK", render(replace(snapshot, agents=agents)))
+
+    def _never_lower(self, agent: AgentView) -> AgentView:
+        """Show no counter lower than before, though a learner that fell has to catch up.
+
+        Prometheus would take it for one that began at zero, and count all of it again.
+        """
+        before = self._shown.get(agent.name, {})
+        counters = {name: max(getattr(agent, name), before.get(name, 0)) for name in _COUNTERS}
+        self._shown[agent.name] = counters
+        return replace(agent, **counters)
 
 
 def _response(status: str, text: str) -> bytes:

@@ -76,7 +76,7 @@ class Spent:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What a learner has done so far; counters only grow."""
+    """What a learner has done so far; its counters only grow."""
 
     steps: int = 0
     samples: int = 0

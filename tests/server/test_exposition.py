@@ -15,6 +15,7 @@ import pytest
 from live import ROOT, Server, Steady
 
 from server.console import demo
+from server.exporter import Exporter
 from server.exposition import render
 from server.stats import LATENCY_BUCKETS_S, Histogram, Recent
 
@@ -45,6 +46,19 @@ def test_known_figures() -> None:
     assert 'coinop_reply_latency_seconds_bucket{agent="pong",le="+Inf"} 7' in text
     assert 'coinop_reply_latency_seconds_sum{agent="pong"} 4.5' in text
     assert 'coinop_reply_latency_seconds_count{agent="pong"} 7' in text
+
+
+def test_a_counter_never_goes_back_though_a_learner_does() -> None:
+    snapshot = demo.snapshot()
+    agent = replace(snapshot.agents[0], steps=1000, skipped_steps=3)
+    shown = [agent, replace(agent, steps=900, skipped_steps=0), replace(agent, steps=1001)]
+    snapshots = iter([replace(snapshot, agents=(one,)) for one in shown])
+    exporter = Exporter(lambda: next(snapshots))
+    texts = [exporter._answer(b"GET /metrics HTTP/1.1").decode() for _ in shown]
+    steps = [re.findall(r"coinop_steps_total\{.*\} (\d+)", text) for text in texts]
+    skipped = [re.findall(r"coinop_skipped_steps_total\{.*\} (\d+)", text) for text in texts]
+    assert steps == [["1000"], ["1000"], ["1001"]]
+    assert skipped == [["3"]] * 3
 
 
 def test_the_histogram_counts_each_reply_once() -> None:
