@@ -55,16 +55,16 @@ class Probe:
         """Give what was found in the last seconds (a minute), or None if that is nothing."""
         newest = None if seconds is None else max(1, int(seconds / self._interval_s))
         lags, waits = 1e3 * self.lag_s.values(newest), 1e3 * self._wait_s.values(newest)
-        if not len(lags) or not len(waits):
+        if not len(lags):
             return None
         lag_p50_ms, lag_p99_ms, lag_max_ms = percentiles(lags, 50, 99, 100)
         return Contention(
             lag_p50_ms=lag_p50_ms,
             lag_p99_ms=lag_p99_ms,
             lag_max_ms=lag_max_ms,
-            gil_share=float((waits > 0).mean()),
-            gil_wait_mean_ms=float(waits.mean()),
-            gil_wait_p99_ms=percentiles(waits, 99)[0],
+            gil_share=float((waits > 0).mean()) if len(waits) else None,
+            gil_wait_mean_ms=float(waits.mean()) if len(waits) else None,
+            gil_wait_p99_ms=percentiles(waits, 99)[0] if len(waits) else None,
         )
 
     def _run(self) -> None:
@@ -78,7 +78,8 @@ class Probe:
                 before, began = _naps(), time.perf_counter()
                 time.sleep(asleep_s)
                 late_s = time.perf_counter() - began - asleep_s
-                self._note(late_s, taken=_naps() - before > 1)
+                if before is not None and (after := _naps()) is not None:
+                    self._note(late_s, taken=after - before > 1)
 
     def _note(self, late_s: float, *, taken: bool) -> None:
         if taken:
@@ -92,8 +93,8 @@ class Probe:
         self.lag_s.add(time.perf_counter() - posted_s)
 
 
-def _naps() -> int:
+def _naps() -> int | None:
     """Give how often this thread has gone to sleep; asking does not let go of Python's lock."""
     if not hasattr(resource, "RUSAGE_THREAD"):  # another system than Linux: it does not tell
-        return 0
+        return None
     return resource.getrusage(resource.RUSAGE_THREAD).ru_nvcsw

@@ -119,9 +119,9 @@ class Contention:
     lag_p50_ms: float
     lag_p99_ms: float
     lag_max_ms: float
-    gil_share: float  # of looks that found Python's lock taken
-    gil_wait_mean_ms: float
-    gil_wait_p99_ms: float
+    gil_share: float | None  # of looks that found Python's lock taken; None where nobody can tell
+    gil_wait_mean_ms: float | None
+    gil_wait_p99_ms: float | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -68,7 +68,7 @@ def _figures(snapshot: Snapshot, agent: AgentView, width: int, rows: int) -> Ban
         "learning": lambda room: panels.learning(agent, room),
         "play": lambda room: panels.play(snapshot, agent, room),
         "exploration": lambda room: panels.exploration(snapshot, agent, room),
-        "latency": lambda room: panels.latency(snapshot, agent, room),
+        "latency": lambda room: panels.latency(agent, room),
         "contention": lambda room: panels.contention(snapshot, agent, room),
     }
     titles = _titles(width)

@@ -14,7 +14,15 @@ from server.console import figures, hotkeys, sparkline, theme
 from server.console.hotkeys import HOTKEYS, Hotkey
 from server.console.line import Line, bar, exact, figure, fit, length, spread, words
 from server.console.look import Prompt, View
-from server.stats import RETURN_WINDOW, AgentView, Event, Governed, ReturnWindow, Snapshot
+from server.stats import (
+    RETURN_WINDOW,
+    AgentView,
+    Contention,
+    Event,
+    Governed,
+    ReturnWindow,
+    Snapshot,
+)
 
 _AXIS_FROM_ROWS = 3  # a taller chart says what its top and its bottom stand for
 _WIDE_HEADLINE = 96
@@ -22,6 +30,15 @@ _HELP_WIDTH = 84
 _WIDE_CAPTION = 34
 _WIDE_RETURNS = 66
 
+# What the parts of the learner's time are called.
+_LEARNER_PARTS = {
+    "sampling": "sample",
+    "forward": "forward",
+    "backward": "backward",
+    "optimise": "optimise",
+    "copies": "sync",
+    "locks": "wait",
+}
 _CLOCK_WIDTH = 10  # of an event: hours, minutes, seconds, a gap
 
 
@@ -131,7 +148,7 @@ def exploration(snapshot: Snapshot, agent: AgentView, width: int) -> list[Line]:
     ]
 
 
-def latency(snapshot: Snapshot, agent: AgentView, width: int) -> list[Line]:
+def latency(agent: AgentView, width: int) -> list[Line]:
     """Show how long a client waits for its action, and how old the weights behind it are."""
     return [
         figure("p50", figures.milliseconds(agent.latency_p50_ms), width, note="ms"),
@@ -144,18 +161,43 @@ def latency(snapshot: Snapshot, agent: AgentView, width: int) -> list[Line]:
             agent.history.get("latency_p99_ms", ()),
         ),
         _batch(agent, width),
-        figure("weights age", figures.age(agent.weights_age_s), width, _alarm(agent)),
         figure("weights version", figures.count(agent.weights_version), width),
-        figure("clients", figures.count(len(snapshot.clients)), width),
+        figure("weights age", figures.age(agent.weights_age_s), width, _alarm(agent)),
+        figure("steps behind", figures.count(agent.weights_age_steps), width),
+    ]
+
+
+def waits(snapshot: Snapshot, width: int) -> list[Line]:
+    """Show what the event loop waits for, and whether training gives way."""
+    found = snapshot.contention
+    lags = (found.lag_p50_ms, found.lag_p99_ms, found.lag_max_ms) if found else (None,) * 3
+    styles = (theme.PLAIN, theme.STRONG, theme.PLAIN)
+    wait_ms = found.gil_wait_p99_ms if found else None
+    return [
+        *(
+            figure(f"loop lag {name}", figures.milliseconds(lag), width, style, "ms")
+            for name, lag, style in zip(("p50", "p99", "max"), lags, styles, strict=True)
+        ),
+        figure("Python lock taken", _lock_share(found), width),
+        figure("wait for it p99", figures.milliseconds(wait_ms), width, note="ms"),
+        _held(snapshot.governed, width),
+    ]
+
+
+def learner_time(agent: AgentView, width: int) -> list[Line]:
+    """Show how the learner's time is shared out."""
+    return [
+        figure(label, figures.percent(agent.time_shares.get(part, 0.0)), width)
+        for label, part in _LEARNER_PARTS.items()
     ]
 
 
 def contention(snapshot: Snapshot, agent: AgentView, width: int) -> list[Line]:
-    """Show what the event loop and the learner wait for, and whether training gives way."""
+    """Show in the room of one panel what event loop and learner wait for, and who gives way."""
     lag = lock = figures.MISSING
     if found := snapshot.contention:
         lag = f"{figures.milliseconds(found.lag_p99_ms)} / {figures.milliseconds(found.lag_max_ms)}"
-        lock = f"{figures.percent(found.gil_share)}, {figures.milliseconds(found.gil_wait_p99_ms)}"
+        lock = f"{_lock_share(found)}, {figures.milliseconds(found.gil_wait_p99_ms)}"
     gradients, waits = (
         sum(agent.time_shares.get(part, 0.0) for part in parts)
         for parts in (("forward", "backward", "optimise"), ("sync", "wait"))
@@ -168,6 +210,11 @@ def contention(snapshot: Snapshot, agent: AgentView, width: int) -> list[Line]:
         figure("locks, copies", figures.percent(waits), width),
         _held(snapshot.governed, width),
     ]
+
+
+def _lock_share(found: Contention | None) -> str:
+    share = found.gil_share if found else None
+    return figures.MISSING if share is None else figures.percent(share)
 
 
 def _held(governed: Governed | None, width: int) -> Line:

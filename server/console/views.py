@@ -126,14 +126,15 @@ def learning(snapshot: Snapshot, look: Look, width: int, height: int) -> list[Ba
 
 
 def latency(snapshot: Snapshot, look: Look, width: int, height: int) -> list[Band]:
-    """Show how fast frames are answered, and beside how much training."""
+    """Show how fast frames are answered, what is waited for, and beside how much training."""
     agent = most_active(snapshot.agents)
     if agent is None:
         return charts.missing("latency", width, height)
-    widths = grid.widths(width, 1, 1)
+    widths = grid.widths(width, 6, 8, 5)
     cells = (
-        Cell("latency", panels.latency(snapshot, agent, widths[0] - PADDING)),
-        Cell("contention", panels.contention(snapshot, agent, widths[1] - PADDING)),
+        Cell("latency", panels.latency(agent, widths[0] - PADDING)),
+        Cell("contention", panels.waits(snapshot, widths[1] - PADDING)),
+        Cell("learner's time", panels.learner_time(agent, widths[2] - PADDING)),
     )
     rows = min(_FIGURES, max(1, height - 1))
     rest = height - rows - 1

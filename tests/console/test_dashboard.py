@@ -105,6 +105,35 @@ def test_a_wide_screen_shows_what_is_waited_for(make_snapshot: Make, agent: Agen
     assert "hold off" in as_text(make_snapshot(), 160, 45)
 
 
+@pytest.mark.parametrize(("width", "height"), SIZES)
+def test_the_view_of_latency_shows_each_wait_apart(
+    make_snapshot: Make, agent: AgentView, width: int, height: int
+) -> None:
+    shares = {"sample": 0.07, "forward": 0.49, "backward": 0.29, "optimise": 0.1}
+    snapshot = make_snapshot(
+        agents=(
+            replace(
+                agent, weights_age_steps=12_345, time_shares={**shares, "sync": 0.02, "wait": 0.03}
+            ),
+        ),
+        contention=Contention(0.1, 1.2, 1014.6, 0.21, 0.03, 0.4),
+        governed=Governed("2,000 fps", "missed anyway", 1.0),
+    )
+    lines = as_lines(snapshot, width, height, Look(View.LATENCY))
+    text = " ".join(" ".join(lines).split())
+    for part in (
+        *("p50 0.8 ms", "p99", "2.1 ms", "weights version 412", "weights age 3.2 s"),
+        *("steps behind 12,345", "loop lag p50 0.1 ms", "loop lag p99 1.2 ms"),
+        *("loop lag max 1,014.6 ms", "Python lock taken 21%", "wait for it p99 0.4 ms"),
+        *("2,000 fps missed anyway 100%", "learner's time", "sampling 7%", "forward 49%"),
+        *("backward 29%", "optimise 10%", "copies 2%", "locks 3%"),
+    ):
+        assert part in text
+    unknown = make_snapshot(contention=Contention(0.1, 1.2, 14.6, None, None, None))
+    text = as_text(unknown, width, height, Look(View.LATENCY))
+    assert "Python lock taken – " in text and "wait for it p99 – ms" in text
+
+
 @pytest.mark.parametrize("goal", ["8 ms p99", "2,000 fps"])
 def test_it_is_told_whose_fault_a_miss_is(make_snapshot: Make, goal: str) -> None:
     governed = Governed(goal, Hold.BEYOND.value, 1.0)
@@ -510,10 +539,10 @@ def test_changes_are_marked_where_they_were(make_snapshot: Make, agent: AgentVie
     assert line.index("▲") - start == pytest.approx(width / 2, abs=1)
 
 
-def test_weights_that_are_too_old_are_red(make_snapshot: Make, agent: AgentView) -> None:
+def test_weights_that_are_too_old_are_red(agent: AgentView) -> None:
     ages = []
     for stale in (False, True):
         old = replace(agent, weights_age_s=500.0, weights_stale=stale)
-        lines = panels.latency(make_snapshot(agents=(old,)), old, 30)
+        lines = panels.latency(old, 30)
         ages.append({segment.style for line in lines for segment in line if "8" in segment.text})
     assert theme.BAD in ages[1] and theme.BAD not in ages[0]
