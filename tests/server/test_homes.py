@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import signal
@@ -16,6 +17,7 @@ from server.net import wire
 
 Start = Callable[..., Server]
 EAGER = ("--min-replay", "200", "--batch-size", "16", "--heartbeat-s", "0.5")
+BOARD = "/memfd:coinop"  # what the kernel calls it
 HOMES = {
     "thread": ("--trainer", "thread"),
     "workers": ("--trainer", "workers", "--training-workers", "2"),
@@ -73,19 +75,57 @@ def test_clients_are_served_while_a_killed_learner_comes_back(start: Start) -> N
     assert gone(learner)
 
 
+def sharers(board: int) -> set[int]:
+    """Give the processes that hold the memory in which a learner shows what it has learned."""
+    found = set()
+    for link in Path("/proc").glob("[0-9]*/fd/*"):
+        with contextlib.suppress(OSError):  # it has ended, or is somebody else's
+            if str(link.readlink()).startswith(BOARD) and link.stat().st_ino == board:
+                found.add(int(link.parts[2]))
+    return found
+
+
+def board_of(server: Server) -> int:
+    """Give the inode of that memory."""
+    (board,) = {
+        link.stat().st_ino
+        for link in Path(f"/proc/{server.process.pid}/fd").iterdir()
+        if str(link.readlink()).startswith(BOARD)
+    }
+    return board
+
+
+def test_a_killed_learner_leaves_its_memory_to_the_next_and_to_nobody_else(start: Start) -> None:
+    server = start(*EAGER, *HOMES["process"])
+    player = Steady(server.port)
+    until(lambda: server.steps > 0)
+    (first,) = server.children()
+    board = board_of(server)
+    assert sharers(board) == {server.process.pid, first}
+    os.kill(first, signal.SIGKILL)
+    server.wait_for("started again from step")
+    until(lambda: len(sharers(board)) == 2)
+    assert board_of(server) == board
+    (second,) = server.children()
+    assert sharers(board) == {server.process.pid, second} and second != first
+    player.finish()
+    assert server.stop() == 0, server.text
+    assert sharers(board) == set()
+
+
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_nothing_is_left_of_a_server_that_ends(start: Start, number: int, tmp_path: Path) -> None:
-    shared = set(Path("/dev/shm").iterdir()) if Path("/dev/shm").exists() else set()
     server = start(*EAGER, *HOMES["process"])
     player = Client(server.port)
     assert isinstance(player.hello(), wire.Welcome)
     player.play(300)
     until(lambda: server.steps > 0)
     (learner,) = server.children()
+    board = board_of(server)
+    assert sharers(board) == {server.process.pid, learner}
     assert server.stop(number) == (-number if number == signal.SIGKILL else 0)
     until(lambda: gone(learner))
-    if shared:
-        assert set(Path("/dev/shm").iterdir()) <= shared
+    assert sharers(board) == set()
     directory = tmp_path / "runs" / "default" / "agents" / "game"
     assert [path.name for path in directory.iterdir() if path.suffix in (".new", ".tmp")] == []
 

@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import threading
+import time
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 from game import played, recipe, until
 
 from server.controls import Controls
 from server.learn.learner import Learner
+from server.train.lock import ReadWriteLock
 from server.train.thread import TrainingThread
 from server.train.trainer import TrainerState
 from server.train.workers import TrainingWorkers
 
 STEPS = 10_000
+TORN_STEPS = 4_000
 
 
 @pytest.fixture
@@ -101,6 +108,54 @@ def test_four_workers_neither_block_nor_tear_anything(deaths: list[BaseException
     spent = report.spent
     assert min(spent.sample_s, spent.forward_s, spent.backward_s, spent.optimise_s) > 0
     assert spent.sync_s > 0 and spent.wait_s > 0
+
+
+@pytest.mark.parametrize("locked", [True, False])
+def test_no_copy_mixes_the_weights_of_two_steps(
+    deaths: list[BaseException], monkeypatch: pytest.MonkeyPatch, locked: bool
+) -> None:
+    """Each step sets all weights to its number, bit by bit: whoever looks must see one number.
+
+    Without the read lock somebody sees two, or this test would show nothing.
+    """
+    if not locked:
+        monkeypatch.setattr(ReadWriteLock, "read", lambda self: contextlib.nullcontext())
+    learner = recipe().make(played(300))
+    trainer = make(deaths, learner, 4)
+    whole, torn = [], []
+
+    def look(*tensors: torch.Tensor) -> None:
+        numbers = torch.cat([tensor.flatten() for tensor in tensors]).unique()
+        (whole if len(numbers) == 1 else torn).append(numbers)
+
+    def apply(gradient: object) -> None:
+        step = learner.report.steps + 1
+        for part in (*learner._flat.chunk(2), *learner._target_flat.chunk(2)):
+            part.fill_(step)
+            time.sleep(0)  # somebody else's turn: who keeps to the lock waits
+        learner.report = replace(learner.report, steps=step)
+
+    def compute(replica: Learner, parts: object) -> None:
+        look(replica._flat, replica._target_flat)
+
+    def nothing(*_: object) -> None:
+        pass
+
+    learner._flat.zero_()
+    learner._target_flat.zero_()
+    for name, instead in (("apply", apply), ("learned", nothing), ("note_worth", nothing)):
+        monkeypatch.setattr(learner, name, instead)
+    for worker in trainer._workers:
+        replica = worker._replica
+        monkeypatch.setattr(replica, "compute", functools.partial(compute, replica))
+    trainer.start()
+    while learner.report.steps < TORN_STEPS and not deaths:
+        look(torch.from_numpy(trainer.weights().result(60).flat))
+        tensors = trainer.learner_state().result(60)["tensors"]
+        look(*(part for name, part in tensors.items() if name.startswith(("online.", "target."))))
+    assert trainer.stop(60)
+    assert len(whole) > 100
+    assert (torn == []) is locked
 
 
 def test_a_replica_follows_whole_weights() -> None:
