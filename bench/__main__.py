@@ -92,6 +92,8 @@ def main() -> int:
             return 1
         spent = f" (the one before took {time.monotonic() - began_s:.0f} s)"
     figures.show(options.bench, rounds)
+    if getattr(options, "markdown", False):
+        print(benches[options.bench].markdown(rounds))
     if options.json:
         figures.write_json(options.json, rounds)
     return 0
@@ -135,6 +137,7 @@ _OPTIONS: dict[str, dict[str, Any]] = {
         "choices": ("uniform", "priority", "both"),
         "help": "how transitions are chosen (default: %(default)s)",
     },
+    "--markdown": {"action": "store_true", "help": "print the table of docs/benchmarks.md too"},
     "--warmup": {"type": float, "help": "time before each part, s (default: %(default)s)"},
     "--p99-ms": {"type": float, "help": "delay that is to be held, ms (default: %(default)s)"},
     "--fps-goal": {

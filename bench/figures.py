@@ -46,6 +46,13 @@ def machine() -> str:
     return f"{model}, {cores} cores, Python {platform.python_version()}"
 
 
+def few_digits(value: float) -> str:
+    """Write a figure with three digits, or as a whole number where it has more."""
+    if abs(value) >= 100:
+        return f"{value:,.0f}"
+    return f"{value:.2f}" if abs(value) < 10 else f"{value:.1f}"
+
+
 def _shown(value: float) -> str:
     if abs(value) >= 1000:
         return f"{value:,.0f}"

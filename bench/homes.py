@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import statistics
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -15,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bench import crowd, host
-from bench.figures import Round
+from bench.figures import Round, few_digits, medians
 from server.app import App
 from server.train.workers import Worker
 
@@ -29,6 +30,7 @@ OPTIONS = {
     "--batch-size": 256,
     "--sampling": "both",
     "--warmup": 1.5,
+    "--markdown": False,
 }
 
 
@@ -36,48 +38,48 @@ OPTIONS = {
 class Home:
     """One way to train."""
 
+    about: str
     trainer: str
     workers: int = 1
     steps_per_sample: int = 4
     single_lock: bool = False
-    training: bool = True
 
 
 HOMES = {
-    "none": Home("thread", training=False),
-    "workers_4x1": Home("workers", workers=4, steps_per_sample=1),
-    "locked_4x1": Home("workers", workers=4, steps_per_sample=1, single_lock=True),
-    "thread_1x4": Home("thread"),
-    "thread_1x1": Home("thread", steps_per_sample=1),
-    "process_1x4": Home("process"),
+    "workers_4x1": Home("4 workers, 1 step each", "workers", workers=4, steps_per_sample=1),
+    "locked_4x1": Home(
+        "4 workers, one lock around the whole step",
+        "workers",
+        workers=4,
+        steps_per_sample=1,
+        single_lock=True,
+    ),
+    "thread_1x4": Home("1 thread, 4 steps per sample: the default", "thread"),
+    "thread_1x1": Home("1 thread, 1 step per sample", "thread", steps_per_sample=1),
+    "process_1x4": Home("a process of its own, 4 steps per sample", "process"),
 }
+SAMPLINGS = {"uniform": "", "priority": "_priority"}  # and what each adds to a home's name
+_NONE = "none"
 
 
 async def measure(options: argparse.Namespace) -> Round:
-    """Measure one round: each home in turn, with each way to sample, paced and saturated."""
+    """Measure one round: each home in turn, with each way to sample, beside no training."""
     figures: Round = {}
+    quiet: list[Round] = []
     for name, home in HOMES.items():
-        for sampling, suffix in _samplings(home, options.sampling):
-            figures |= await _measure(f"{name}{suffix}", home, sampling, options)
-    return figures
+        for sampling, suffix in SAMPLINGS.items():
+            if options.sampling in (sampling, "both"):
+                trained, untrained = await _measure(home, sampling, options)
+                figures |= {f"{name}{suffix}_{figure}": v for figure, v in trained.items()}
+                quiet.append(untrained)
+    return {f"{_NONE}_{figure}": v for figure, v in medians(quiet).items()} | figures
 
 
-def _samplings(home: Home, wanted: str) -> list[tuple[str, str]]:
-    """Give the ways to sample, and what they add to a home's name."""
-    if not home.training:
-        return [("uniform", "")]
-    return [
-        (sampling, suffix)
-        for sampling, suffix in (("uniform", ""), ("priority", "_priority"))
-        if wanted in (sampling, "both")
-    ]
-
-
-async def _measure(name: str, home: Home, sampling: str, options: argparse.Namespace) -> Round:
+async def _measure(home: Home, sampling: str, options: argparse.Namespace) -> tuple[Round, Round]:
+    """Measure a home, and the same server while it does not train."""
     settings = {
         "trainer": {
             "trainer": home.trainer,
-            "training": home.training,
             "training_workers": home.workers,
             "training_steps_per_sample": home.steps_per_sample,
         },
@@ -89,26 +91,72 @@ async def _measure(name: str, home: Home, sampling: str, options: argparse.Names
         "seconds": options.seconds,
         "values": options.values,
     }
+    found: dict[bool, Round] = {}
     with _single_lock(home.single_lock):
         async with host.server(**settings) as app:
             # Not counted: fills the replay, so that training runs from the first second on.
             await crowd.play(app.listener.port, **{**load, "seconds": 1.0})
             load["warmup_s"] = options.warmup
-            paced, steps = await _beside(app, load, home.training, fps=options.fps)
-            saturated, steps_saturated = await _beside(app, load, home.training)
-    figures = {
-        f"{name}_fps": paced["fps"],
-        f"{name}_p50_ms": paced["p50_ms"],
-        f"{name}_p99_ms": paced["p99_ms"],
-        f"{name}_fps_saturated": saturated["fps"],
-        f"{name}_p99_ms_saturated": saturated["p99_ms"],
+            # By turns the one or the other is first: a machine may grow slower or faster.
+            for training in (True, False) if options.round % 2 else (False, True):
+                host.set_training(app, training)
+                found[training] = await _played(app, load, training, options)
+    trained, untrained = found[True], found[False]
+    for figure in ("p99_ms", "fps_saturated"):
+        trained[f"{figure}_over_none"] = trained[figure] / untrained[figure]
+    return trained, untrained
+
+
+async def _played(
+    app: App, load: dict[str, Any], training: bool, options: argparse.Namespace
+) -> Round:
+    """Play at the given pace, then at full speed."""
+    paced, steps = await _beside(app, load, training, fps=options.fps)
+    waits = host.contention(app, options.seconds, training=training)
+    saturated, steps_saturated = await _beside(app, load, training)
+    return {
+        "fps": paced["fps"],
+        "p50_ms": paced["p50_ms"],
+        "p99_ms": paced["p99_ms"],
+        **({"steps_per_s": steps} if training else {}),
+        "fps_saturated": saturated["fps"],
+        "p99_ms_saturated": saturated["p99_ms"],
+        **({"steps_per_s_saturated": steps_saturated} if training else {}),
+        **waits,
     }
-    if home.training:
-        figures |= {
-            f"{name}_steps_per_s": steps,
-            f"{name}_steps_per_s_saturated": steps_saturated,
-        }
-    return figures
+
+
+COLUMNS = {
+    "fps": "frames/s",
+    "p50_ms": "p50 ms",
+    "p99_ms": "p99 ms",
+    "steps_per_s": "steps/s",
+    "fps_saturated": "frames/s saturated",
+    "fps_saturated_over_none": "over `none`",
+    "p99_ms_saturated": "p99 ms saturated",
+    "steps_per_s_saturated": "steps/s saturated",
+}
+
+
+def markdown(rounds: list[Round]) -> str:
+    """Draw the table for docs/benchmarks.md: medians, and in brackets the lowest and highest."""
+    rows = {_NONE: "no training, in the same servers"}
+    for name, home in HOMES.items():
+        rows |= {name: home.about, f"{name}_priority": "the same, prioritised sampling"}
+    lines = [f"| home | {' | '.join(COLUMNS.values())} | |", "|---" * (len(COLUMNS) + 2) + "|"]
+    for name, about in rows.items():
+        if f"{name}_fps" in rounds[0]:
+            cells = [_cell([r.get(f"{name}_{figure}") for r in rounds]) for figure in COLUMNS]
+            lines.append(f"| `{name}` | {' | '.join(cells)} | {about} |")
+    return "\n".join(lines)
+
+
+def _cell(values: list[float | None]) -> str:
+    known = [value for value in values if value is not None]
+    if not known:
+        return "-"
+    middle, least, most = map(few_digits, (statistics.median(known), min(known), max(known)))
+    return f"{middle} ({least} to {most})"
 
 
 async def _beside(

@@ -54,15 +54,18 @@ def learner_like(app: App) -> Learner:
 
 
 def contention(app: App, seconds: float, *, training: bool = True) -> dict[str, float]:
-    """Give what the event loop and the learner waited for in the last seconds."""
+    """Give what frames, the event loop and the learner waited for in the last seconds."""
     agent = agent_of(app).view()
+    replies = {"latency_p50_ms": agent.latency_p50_ms, "latency_p99_ms": agent.latency_p99_ms}
     learner = {f"{part}_share": share for part, share in agent.time_shares.items()}
     learner |= {
         "weights_age_s": agent.weights_age_s or 0.0,
         "weights_age_steps": agent.weights_age_steps,
     }
     found = app.probe.view(seconds) if app.probe else None
-    return {**(dataclasses.asdict(found) if found else {}), **(learner if training else {})}
+    known = {**replies, **(dataclasses.asdict(found) if found else {})}
+    known = {name: value for name, value in known.items() if value is not None}
+    return {**known, **(learner if training else {})}
 
 
 def set_training(app: App, on: bool) -> None:

@@ -105,6 +105,7 @@ class Client(asyncio.Protocol):
         frame[_FLAGS_AT] = (
             wire.START if place == 0 else wire.TERMINAL if place == EPISODE_FRAMES - 1 else 0
         )
+        self._crowd.sends()
         self._sent_s = time.perf_counter()
         self._transport.write(bytes(frame))
 
@@ -120,6 +121,7 @@ class Crowd:
         self.hello = wire.Hello("load", "1", "bench", "bench", workload(options.values))
         self._values: int = options.values
         self._clients: list[Client] = []
+        self._sent = 0
         self._counting = False
 
     def frames_of(self, number: int) -> list[bytearray]:
@@ -136,6 +138,10 @@ class Crowd:
             self._replies[number] += 1
             self._latencies.append(latency_s)
             self._lateness.append(late_s)
+
+    def sends(self) -> None:
+        """Count a frame that is sent."""
+        self._sent += self._counting
 
     async def play(self, options: argparse.Namespace) -> None:
         """Connect everyone, and print what they see at one pace after the other."""
@@ -159,6 +165,7 @@ class Crowd:
         self._latencies = array("d")
         self._lateness = array("d")
         self._replies = [0] * options.clients  # by client
+        self._sent = 0
         self._counting = True
         began = time.perf_counter()
         print("start", flush=True)
@@ -170,6 +177,7 @@ class Crowd:
             raise SystemExit("no frame was answered")
         return {
             "fps": len(latencies) / seconds,
+            "fps_sent": self._sent / seconds,
             "p50_ms": 1e3 * latencies[len(latencies) // 2],
             "p99_ms": 1e3 * latencies[int(len(latencies) * 0.99)],
             "max_ms": 1e3 * latencies[-1],

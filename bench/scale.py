@@ -17,6 +17,7 @@ from bench.figures import Round
 from bench.hold import beside
 from bench.stopwatch import median_us
 from server.app import App
+from server.learn.learner import Learner
 from server.learn.replay import Frames, Replay
 
 ABOUT = "frames/s, p99, steps/s and sample time by clients, network and replay"
@@ -35,6 +36,8 @@ CLIENTS = (1, 4, 16, 64, 256)
 NETWORKS = {"small": (64, 64), "medium": (256, 256, 128), "large": (1024, 1024, 512)}
 REPLAYS = (100_000, 1_000_000, 10_000_000)
 _FRAME_BYTES = 20  # of a frame in the replay, beside its values
+_OFFERED = 0.97  # share of the paced load below which it was not what it should be
+_TRIES = 2
 
 
 async def measure(options: argparse.Namespace) -> Round:
@@ -54,12 +57,13 @@ async def _by_clients(options: argparse.Namespace) -> Round:
         await _fill_up(app, options)
         for count in counts:
             figures |= await _served(app, f"clients_{count}", options, clients=count)
-    # From when frames were due: a stall delays one frame of a lone client that waits for its reply,
-    # and holds up all those that it would have sent.
-    p99_ms = {count: figures[f"p99_due_ms_clients_{count}"] for count in counts}
-    pairs = itertools.pairwise(counts)
-    # 1: with so many times the clients, so many times the delay.
-    figures["p99_over_linear"] = max(p99_ms[b] / p99_ms[a] / (b / a) for a, b in pairs)
+    # Since sending, a stall delays one frame of a lone client that waits for its reply; since due,
+    # all those, too, that it would have sent meanwhile.
+    for since, figure in (("sent", "p99_ms"), ("due", "p99_due_ms")):
+        p99_ms = {count: figures[f"{figure}_clients_{count}"] for count in counts}
+        # 1: with so many times the clients, so many times the delay.
+        steps = [p99_ms[b] / p99_ms[a] / (b / a) for a, b in itertools.pairwise(counts)]
+        figures[f"p99_{since}_over_linear"] = max(steps)
     return figures
 
 
@@ -92,13 +96,19 @@ async def _by_replay(options: argparse.Namespace) -> Round:
             stage.fill(replay, size)
             learner = host.learner_like(app)
             figures[f"sample_us_replay_{size}"] = median_us(learner.gather, options.seconds / 2)
-            append = _append_work(replay, options.clients)
-            figures[f"append_us_replay_{size}"] = median_us(append, options.seconds / 2)
+            works = {
+                "append": _append_work(replay, options.clients),
+                "lane": _lane_work(app, learner, options.clients),
+            }
+            for what, work in works.items():
+                if work is not None:
+                    figures[f"{what}_us_replay_{size}"] = median_us(work, options.seconds / 2)
             host.set_training(app, True)
             figures |= await _served(app, f"replay_{size}", options)
-    for what in ("append", "sample"):
-        least, most = (figures[f"{what}_us_replay_{size}"] for size in (sizes[0], sizes[-1]))
-        figures[f"{what}_largest_over_smallest"] = most / least
+    for what in ("append", "lane", "sample"):
+        if f"{what}_us_replay_{sizes[0]}" in figures:
+            least, most = (figures[f"{what}_us_replay_{size}"] for size in (sizes[0], sizes[-1]))
+            figures[f"{what}_largest_over_smallest"] = most / least
     return figures
 
 
@@ -112,9 +122,10 @@ async def _served(
         "seconds": options.seconds,
         "warmup_s": options.warmup,
     }
-    paced, steps = await beside(app, fps=options.fps, **load)
+    paced, steps, waits = await _paced(app, load, options)
     saturated, steps_saturated = await beside(app, **load)
     return {
+        f"offered_share_{name}": paced["fps_sent"] / options.fps,
         f"answered_share_{name}": paced["fps"] / options.fps,
         f"p50_ms_{name}": paced["p50_ms"],
         f"p99_ms_{name}": paced["p99_ms"],
@@ -123,12 +134,33 @@ async def _served(
         f"fps_saturated_{name}": saturated["fps"],
         f"p99_ms_saturated_{name}": saturated["p99_ms"],
         f"steps_per_s_saturated_{name}": steps_saturated,
+        **{f"{figure}_{name}": value for figure, value in waits.items()},
     }
+
+
+async def _paced(
+    app: App, load: dict[str, Any], options: argparse.Namespace
+) -> tuple[dict[str, float], float, Round]:
+    """Play at the given pace, and again if the load was not that; the best try counts."""
+    tries: list[tuple[dict[str, float], float, Round]] = []
+    while len(tries) < _TRIES:
+        paced, steps = await beside(app, fps=options.fps, **load)
+        tries.append((paced, steps, host.contention(app, options.seconds)))
+        if paced["fps_sent"] >= _OFFERED * options.fps:
+            break
+    return max(tries, key=lambda tried: tried[0]["fps_sent"])
 
 
 async def _fill_up(app: App, options: argparse.Namespace) -> None:
     """Have the agent made, and enough frames for training to begin."""
     await crowd.play(app.listener.port, clients=options.clients, values=options.values, seconds=1.0)
+
+
+def _lane_work(app: App, learner: Learner, clients: int) -> Callable[[], object] | None:
+    """Answer a loop turn as the server does where there is C: read, judge, store, reply."""
+    agent = host.agent_of(app)
+    policy = stage.make_policy(agent.spaces, agent.shape, learner.weights())
+    return stage.lane_work(agent.spaces, policy, agent.replay, clients)
 
 
 def _append_work(replay: Replay, rows: int) -> Callable[[], object]:

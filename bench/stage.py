@@ -16,13 +16,14 @@ from server.app import prepare_process
 from server.batcher import Batcher
 from server.lane import Lane
 from server.learn.learner import Learner, Rules
-from server.learn.network import Shape, make_inference
+from server.learn.network import Shape, Weights, make_inference
 from server.learn.policy import Coding, Mix, Policy
 from server.learn.replay import Frames, Layout, Replay
 from server.learn.sampler import UniformSampler
 from server.net import wire
 from server.net.listener import Connection, Limits, Listener
 from server.session import Session
+from server.spaces import Spaces
 
 _FILL = 1000  # frames of one append while the replay is filled
 _MIX = Mix(epsilon=0.02)  # as after the first minutes
@@ -47,9 +48,7 @@ class Stage:
             sampler=self.sampler,
         )
         self.weights = self.learner.weights()
-        inference = make_inference(self.spaces, self.shape, "cpu")
-        self.policy = Policy(inference, Coding(self.spaces.actions), seed=1)
-        self.policy.load(self.weights)
+        self.policy = make_policy(self.spaces, self.shape, self.weights)
         self._dice = random.Random(1)
         gc.collect()
         gc.freeze()  # as the server does once everything is built
@@ -61,7 +60,7 @@ class Stage:
 
     def decode_work(self) -> Callable[[], None]:
         """Take the bytes of one frame from a socket: split, unpack, check, hand on."""
-        connection = _welcomed(self._hello())
+        connection = _welcomed(_hello(self.spaces))
         (observation,) = self.observation(1)
         frame = wire.encode_frame(wire.Frame(70_000, 0, [0.0], observation.tobytes()))
         return lambda: connection.data_received(frame)
@@ -88,40 +87,11 @@ class Stage:
 
     def lane_work(self, clients: int) -> Callable[[], None] | None:
         """Answer one message of each client in C; the replies are thrown away."""
-        lane = Lane.of(self.spaces, self.policy, self.replay, 1)
-        if lane is None:
-            return None
-        batcher, sessions = self._players(clients, lane)
-        takers = [taker.message for session in sessions if (taker := batcher.taker(session))]
-        messages = [
-            wire.encode_frame(wire.Frame(70_000, 0, [0.0], row.tobytes()))
-            for row in self.observation(clients)
-        ]
-
-        def work() -> None:
-            for session, take, message in zip(sessions, takers, messages, strict=True):
-                session.last_sequence = 69_999  # the same message is the next one again
-                take(message)
-            batcher.flush()
-
-        return work
-
-    def _players(self, clients: int, lane: Lane | None) -> tuple[Batcher, list[Session]]:
-        batcher = Batcher(
-            policy=self.policy,
-            replay=self.replay,
-            lane=lane,
-            schedule=lambda call: None,
-            on_appended=lambda head: None,
-            on_episode=lambda session, earned: None,
-        )
-        batcher.mix, batcher.players = _MIX, clients
-        hello = self._hello()
-        return batcher, [Session(session_id=str(number), hello=hello) for number in range(clients)]
+        return lane_work(self.spaces, self.policy, self.replay, clients)
 
     def flush_work(self, clients: int) -> Callable[[], None]:
         """Answer one frame of each client in Python; the replies are thrown away."""
-        batcher, sessions = self._players(clients, None)
+        batcher, sessions = _players(self.spaces, self.policy, self.replay, clients, None)
         observations = [row.tobytes() for row in self.observation(clients)]
         numbers: Iterator[int] = itertools.count()
 
@@ -146,8 +116,56 @@ class Stage:
         parts = self.learner.cut(batch, 1)
         return lambda: self.learner.step(parts)
 
-    def _hello(self) -> wire.Hello:
-        return wire.Hello("bench", "1", "bench", "bench", self.spaces)
+
+def make_policy(spaces: Spaces, shape: Shape, weights: Weights) -> Policy:
+    """Make a policy that plays with these weights."""
+    policy = Policy(make_inference(spaces, shape, "cpu"), Coding(spaces.actions), seed=1)
+    policy.load(weights)
+    return policy
+
+
+def lane_work(
+    spaces: Spaces, policy: Policy, replay: Replay, clients: int
+) -> Callable[[], None] | None:
+    """Answer one message of each client in C; the replies are thrown away. None without C."""
+    lane = Lane.of(spaces, policy, replay, 1)
+    if lane is None:
+        return None
+    batcher, sessions = _players(spaces, policy, replay, clients, lane)
+    takers = [taker.message for session in sessions if (taker := batcher.taker(session))]
+    dice = random.Random(1)
+    messages = [
+        wire.encode_frame(wire.Frame(70_000, 0, [0.0], dice.randbytes(replay.layout.values)))
+        for _ in range(clients)
+    ]
+
+    def work() -> None:
+        for session, take, message in zip(sessions, takers, messages, strict=True):
+            session.last_sequence = 69_999  # the same message is the next one again
+            take(message)
+        batcher.flush()
+
+    return work
+
+
+def _players(
+    spaces: Spaces, policy: Policy, replay: Replay, clients: int, lane: Lane | None
+) -> tuple[Batcher, list[Session]]:
+    batcher = Batcher(
+        policy=policy,
+        replay=replay,
+        lane=lane,
+        schedule=lambda call: None,
+        on_appended=lambda head: None,
+        on_episode=lambda session, earned: None,
+    )
+    batcher.mix, batcher.players = _MIX, clients
+    hello = _hello(spaces)
+    return batcher, [Session(session_id=str(number), hello=hello) for number in range(clients)]
+
+
+def _hello(spaces: Spaces) -> wire.Hello:
+    return wire.Hello("bench", "1", "bench", "bench", spaces)
 
 
 def fill(replay: Replay, frames: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import contextlib
 import json
@@ -17,7 +18,8 @@ from typing import Any
 import pytest
 
 from bench import __main__ as command_line
-from bench import crowd, foe, homes, options, scale, soak
+from bench import crowd, foe, homes, host, options, scale, soak
+from bench.figures import Round
 from server import emulators, native
 from server.emulators import LaunchError, Program
 from server.learn.learner import Rules
@@ -26,6 +28,10 @@ from server.train.workers import Worker
 ROOT = Path(__file__).parents[2]
 FIGURES = {
     "serve": {
+        "lag_p50_ms",
+        "gil_share",
+        "latency_p50_ms",
+        "latency_p99_ms",
         "fps_echo",
         "fps_serve",
         "serve_over_echo",
@@ -53,6 +59,8 @@ FIGURES = {
         "fps_saturated_no_training",
         "lag_p99_ms",
         "gil_share",
+        "latency_p50_ms",
+        "latency_p99_ms",
         "forward_share",
         "weights_age_steps",
     },
@@ -95,6 +103,7 @@ def run(name: str, file: Path, *options: str) -> dict[str, float]:
 @pytest.mark.parametrize("name", FIGURES)
 def test_a_short_benchmark_gives_all_its_figures(name: str, tmp_path: Path) -> None:
     figures = run(name, tmp_path / "figures.json", "--seconds", "0.5", "--clients", "4")
+    check_defined(figures)
     assert set(figures) >= FIGURES[name]
     assert all(value >= 0 for value in figures.values())
     assert all(figures[figure] > 0 for figure in FIGURES[name] - MAY_BE_NOTHING)
@@ -142,23 +151,52 @@ def test_the_costs_of_options_are_ratios_to_the_plain_learner(tmp_path: Path) ->
     assert all(f"| `{name}` |" in page for name in options.VARIANTS)
 
 
+@pytest.mark.timeout(300)
 def test_the_homes_are_measured_side_by_side(tmp_path: Path) -> None:
     brief = ("--seconds", "0.3", "--warmup", "0.2", "--clients", "4", "--batch-size", "32")
     figures = run("homes", tmp_path / "figures.json", *brief, "--sampling", "priority")
     page = (ROOT / "docs" / "benchmarks.md").read_text()
-    for home, made in homes.HOMES.items():
-        name = f"{home}_priority" if made.training else home
-        assert f"`{home}`" in page
+    names = ["none", *(f"{home}_priority" for home in homes.HOMES)]
+    check_defined({re.sub(rf"^({'|'.join(names)})_", "", figure) for figure in figures})
+    for name in names:
+        assert f"`{name}`" in page and f"`{name.removesuffix('_priority')}`" in page
         assert figures[f"{name}_fps"] > 0 and figures[f"{name}_fps_saturated"] > 0
+        assert figures[f"{name}_lag_p99_ms"] > 0 and figures[f"{name}_latency_p99_ms"] > 0
         # How many steps fit into so short a time is not for a test to say.
-        assert (f"{name}_steps_per_s" in figures) == made.training
+        trains = name != "none"
+        assert (f"{name}_steps_per_s" in figures) is trains
+        assert (f"{name}_forward_share" in figures) is trains
+        assert (figures.get(f"{name}_fps_saturated_over_none", 0) > 0) is trains
 
 
-def test_each_home_is_measured_with_both_ways_to_sample() -> None:
-    home = homes.HOMES["thread_1x4"]
-    assert homes._samplings(home, "both") == [("uniform", ""), ("priority", "_priority")]
-    assert homes._samplings(home, "uniform") == [("uniform", "")]
-    assert homes._samplings(homes.HOMES["none"], "both") == [("uniform", "")]
+def test_each_home_stands_beside_its_own_run_without_training(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    order: list[tuple[str, str]] = []
+
+    async def measured(home: homes.Home, sampling: str, _: object) -> tuple[Round, Round]:
+        order.append((home.about, sampling))
+        each = {"fps": 2000.0, "p99_ms": 3.0}
+        return {**each, "fps_saturated_over_none": 0.5}, {**each, "p99_ms": float(len(order))}
+
+    monkeypatch.setattr(homes, "_measure", measured)
+    rounds = [asyncio.run(homes.measure(argparse.Namespace(sampling="both")))]
+    assert len(order) == 2 * len(homes.HOMES)
+    assert rounds[0]["none_p99_ms"] == 5.5  # the median of ten
+    order.clear()
+    rounds.append(asyncio.run(homes.measure(argparse.Namespace(sampling="uniform"))))
+    assert {sampling for _, sampling in order} == {"uniform"}
+    assert rounds[1]["none_p99_ms"] == 3.0
+
+
+def test_the_table_of_homes_is_that_of_the_page() -> None:
+    first = {"none_fps": 2000.0, "thread_1x4_fps": 1990.0, "thread_1x4_p99_ms": 4.0}
+    rounds = [first, {**first, "thread_1x4_p99_ms": 12.345}, {**first, "thread_1x4_p99_ms": 1.0}]
+    head, _, none, thread = homes.markdown(rounds).splitlines()
+    assert head in (ROOT / "docs" / "benchmarks.md").read_text()
+    assert none.startswith("| `none` | 2,000 (2,000 to 2,000) | - | - | - |")
+    assert thread.startswith("| `thread_1x4` | 1,990 (1,990 to 1,990) | - | 4.00 (1.00 to 12.3) |")
+    assert thread.count("|") == head.count("|")
 
 
 def test_a_single_lock_lets_one_worker_train_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -227,6 +265,7 @@ def test_the_governor_is_measured_under_a_changing_load(tmp_path: Path) -> None:
     assert figures["held_saturated_fps_over_goal"] == figures["held_saturated_fps"] / goal
 
 
+@pytest.mark.timeout(300)
 def test_what_grows_with_clients_network_and_replay(tmp_path: Path) -> None:
     brief = ("--seconds", "0.3", "--warmup", "0.2", "--clients", "4")
     least = ("--most-clients", "4", "--most-frames", "100000")
@@ -236,9 +275,33 @@ def test_what_grows_with_clients_network_and_replay(tmp_path: Path) -> None:
     names += [f"network_{name}" for name in scale.NETWORKS]
     for name in names:
         assert figures[f"p99_ms_{name}"] > 0 and figures[f"fps_saturated_{name}"] > 0
-    four, one = figures["p99_due_ms_clients_4"], figures["p99_due_ms_clients_1"]
-    assert figures["p99_over_linear"] == pytest.approx(four / one / 4)
+        assert figures[f"latency_p99_ms_{name}"] > 0 and figures[f"lag_p99_ms_{name}"] > 0
+    for since, figure in (("sent", "p99_ms"), ("due", "p99_due_ms")):
+        four, one = figures[f"{figure}_clients_4"], figures[f"{figure}_clients_1"]
+        assert figures[f"p99_{since}_over_linear"] == pytest.approx(four / one / 4)
     assert figures["append_largest_over_smallest"] == 1  # there is only one
+    if native.library() is not None:
+        assert figures["lane_us_replay_100000"] > 0 and figures["lane_largest_over_smallest"] == 1
+
+
+@pytest.mark.parametrize(
+    ("sent", "tries", "counted"),
+    [((1990.0,), 1, 1990.0), ((1440.0, 1999.0), 2, 1999.0), ((1500.0, 1200.0), 2, 1500.0)],
+)
+def test_a_load_that_was_not_offered_is_offered_again(
+    monkeypatch: pytest.MonkeyPatch, sent: tuple[float, ...], tries: int, counted: float
+) -> None:
+    done: list[float] = []
+
+    async def played(app: object, **load: float) -> tuple[dict[str, float], float]:
+        done.append(sent[len(done)])
+        return {"fps_sent": done[-1]}, 0.0
+
+    monkeypatch.setattr(scale, "beside", played)
+    monkeypatch.setattr(host, "contention", lambda app, seconds: {})
+    options = argparse.Namespace(fps=2000.0, seconds=1.0)
+    paced, _, _ = asyncio.run(scale._paced(None, {}, options))  # type: ignore[arg-type]
+    assert len(done) == tries and paced["fps_sent"] == counted
 
 
 def test_a_replay_that_the_disk_cannot_hold_is_refused_at_once(
