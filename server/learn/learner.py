@@ -54,7 +54,7 @@ class Rules:
     max_bad_steps: int = 100  # in a row, before the learner goes back to its last good state
     continuous_weight: float = 1.0
     cloning_weight: float = 0.0
-    cloning_steps: int = 1_000_000
+    cloning_steps: int = 100_000
     munchausen: float = 0.0
 
 
@@ -352,6 +352,9 @@ class Learner:
         self._samples = counters["samples"]
         self.report = Report(**counters)
         self._report_rate()
+        # Not from its beginning: a resumed run must not repeat its own noise.
+        (dice,) = np.random.SeedSequence([self._seed, self.report.steps]).generate_state(1)
+        self._noise.manual_seed(int(dice))
 
     def digest(self) -> str:
         """Give a fingerprint of all that is learned: equal ones are so bit for bit."""

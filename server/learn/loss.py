@@ -182,10 +182,28 @@ def cross_entropy(chosen: Tensor, target: Tensor) -> Tensor:
     return -(target[:, None] * F.log_softmax(chosen, -1)).sum(-1)
 
 
-DISTANCES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
-    "none": huber,
-    "quantile": quantile_huber,
-    "categorical": cross_entropy,
+def surprise(chosen: Tensor, target: Tensor) -> Tensor:
+    """Give how far the expected worths are from their target's: (batch, heads).
+
+    The |delta| of prioritised replay (Schaul et al. 2016, section 3.3), of each branch by itself
+    (Tavakoli et al. 2018). Not the loss: below 1 the Huber loss is a square, and a power of it
+    would prefer the large errors about twice as much as ``priority_alpha`` says.
+    """
+    return (target.mean(1, keepdim=True) - chosen.mean(-1)).abs()
+
+
+class Distance(NamedTuple):
+    """How far chosen atoms are from a target: what is minimised, and what makes a priority."""
+
+    loss: Callable[[Tensor, Tensor], Tensor]
+    error: Callable[[Tensor, Tensor], Tensor] | None = None  # None: the loss itself
+
+
+# The loss of whole distributions is their priority in Rainbow (Hessel et al. 2018).
+DISTANCES: dict[str, Distance] = {
+    "none": Distance(huber, surprise),
+    "quantile": Distance(quantile_huber, surprise),
+    "categorical": Distance(cross_entropy),
 }
 
 
@@ -205,27 +223,32 @@ def hybrid_loss(
     batch: Batch,
     heads: tuple[int, ...],
     offsets: Tensor,
-    distance: Callable[[Tensor, Tensor], Tensor],
+    distance: Distance,
     weights: Weights,
 ) -> Loss:
     """Draw the chosen atoms to their target, and the continuous controls to what paid off.
 
-    The offsets say where each head's choices start.
+    Cloning draws the choices and the continuous controls to what an expert did. The
+    offsets say where each head's choices start.
     """
     place = batch.choice + offsets  # (batch, heads)
     chosen = taken(online.atoms, place)
-    error = distance(chosen, target.atoms).mean(1)
-    loss = error
+    loss = distance.loss(chosen, target.atoms).mean(1)
+    seen = chosen.detach()
+    error = loss.detach() if distance.error is None else distance.error(seen, target.atoms).mean(1)
+    missed = margin(online.values, place, heads) if weights.cloning else None
     if online.continuous.shape[1]:
         best = torch.stack([v.max(1).values for v in _by_head(online.values.detach(), heads)])
-        weight = torch.where(batch.expert, 1.0, advantage_weight(target.worth - best.mean(0)))
+        weight = advantage_weight(target.worth - best.mean(0))
+        weight = torch.where(batch.expert, weight.max(), weight)  # nobody's counts more
         gap = ((online.continuous - batch.continuous) ** 2).mean(1)
         loss = loss + weights.continuous * weight * gap
-    if weights.cloning:
-        loss = loss + weights.cloning * batch.expert * margin(online.values, place, heads)
+        missed = missed if missed is None else missed + gap
+    if missed is not None:
+        loss = loss + weights.cloning * batch.expert * missed
     if batch.weight is not None:
         loss = loss * batch.weight
-    return Loss(loss.mean(), chosen.detach(), error.detach())
+    return Loss(loss.mean(), seen, error)
 
 
 def advantage_weight(advantage: Tensor, most: float = 10.0) -> Tensor:

@@ -8,12 +8,14 @@ import numpy as np
 import pytest
 import torch
 
+import config
 from server.controls import Controls
 from server.learn.learner import Learner, Rules, played
 from server.learn.network import Shape, to_flat
 from server.learn.replay import Frames, Layout, Replay, Transitions
 from server.learn.sampler import PrioritySampler, Sample, UniformSampler
 from server.learn.schedule import Linear
+from server.net.wire import Source
 from server.spaces import Actions, Continuous, Discrete, Observation, Spaces
 
 SPACES = Spaces(
@@ -130,6 +132,36 @@ def test_a_binned_control_is_a_choice_of_its_own() -> None:
     choice = learner._to_batch(sample).choice
     assert choice[:, 0].tolist() == sample.transitions.choice[:, 0].tolist()
     assert choice[:, 1].tolist() == [0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3, 4, 4]
+
+
+def test_what_a_person_played_counts_as_an_experts() -> None:
+    learner, sample = make(), batch()
+    sample.transitions.source[: len(Source)] = list(Source)
+    expert = learner._to_batch(sample).expert[: len(Source)].tolist()
+    assert {source for source, is_so in zip(Source, expert, strict=True) if is_so} == {
+        Source.EXPERT,
+        Source.HUMAN,
+    }
+
+
+@pytest.mark.parametrize("bins", [0, 5])
+def test_imitation_gives_way_step_by_step(bins: int) -> None:
+    learner = make(shape=Shape((16,), bins=bins), cloning_weight=2.0, cloning_steps=4)
+    sample = batch()
+    sample.transitions.source[:] = Source.HUMAN
+    parts = learner.cut(sample, 1)
+    extra = []
+    for step in range(6):
+        learner.report = replace(learner.report, steps=step)
+        without = learner._judge(parts[0].batch, 0.0).total.item()
+        extra.append(learner._loss(parts[0].batch).total.item() - without)
+    assert extra[0] > 0.1
+    shares = [1.0, 0.75, 0.5, 0.25, 0.0, 0.0]
+    assert extra == pytest.approx([extra[0] * share for share in shares], abs=1e-5)
+
+
+def test_the_learner_and_the_settings_agree_on_how_long_imitation_lasts() -> None:
+    assert Rules().cloning_steps == config.Learner().cloning_steps
 
 
 def test_an_old_target_is_refreshed_though_its_period_is_not_over() -> None:
@@ -336,6 +368,20 @@ def test_a_restored_learner_goes_on_bit_for_bit() -> None:
         twin.step(twin.cut(part, 1))
     assert np.array_equal(learner.weights().flat, twin.weights().flat)
     assert learner.digest() == twin.digest()
+
+
+def test_a_resumed_learner_does_not_repeat_its_noise() -> None:
+    shape = Shape((16,), noisy=True)
+    learner, resumed, again = (make(shape=shape) for _ in range(3))
+    learner.train()
+    resumed.set_state(learner.get_state())
+    again.set_state(learner.get_state())
+    first = make(shape=shape)
+    for each in (first, resumed, again):
+        each._online.renew_noise(each._noise)
+    noise = [each._online.heads._in_noise for each in (first, resumed, again)]
+    assert not torch.equal(noise[0], noise[1])
+    assert torch.equal(noise[1], noise[2])
 
 
 def test_a_state_is_a_copy() -> None:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from server.learn.loss import (
+    DISTANCES,
     Batch,
     Loss,
     Target,
@@ -19,7 +20,6 @@ from server.learn.loss import (
     categorical_target,
     cross_entropy,
     double_dqn_target,
-    huber,
     hybrid_loss,
     margin,
     munchausen_target,
@@ -62,10 +62,16 @@ def towards(worth: list[float]) -> Target:
 
 
 def plain_loss(
-    online: Outputs, target: Target, given_batch: Batch, heads: tuple[int, ...], **weights: float
+    online: Outputs,
+    target: Target,
+    given_batch: Batch,
+    heads: tuple[int, ...],
+    kind: str = "none",
+    **weights: float,
 ) -> Loss:
     offsets = torch.tensor([sum(heads[:head]) for head in range(len(heads))])
-    return hybrid_loss(online, target, given_batch, heads, offsets, huber, Weights(**weights))
+    distance = DISTANCES[kind]
+    return hybrid_loss(online, target, given_batch, heads, offsets, distance, Weights(**weights))
 
 
 def gradient(worth: Tensor) -> list[list[float]]:
@@ -210,7 +216,7 @@ def test_the_huber_loss_of_the_chosen_values() -> None:
     loss = plain_loss(online, towards([5.5, 3.0]), batch([[1], [0]]), (2,))
     # 0.5·0.5² inside the unit, 3 − 0.5 outside, then the mean.
     assert loss.total.item() == pytest.approx((0.125 + 2.5) / 2)
-    assert loss.error.tolist() == pytest.approx([0.125, 2.5])
+    assert loss.error.tolist() == pytest.approx([0.5, 3.0])  # the plain distance
     assert loss.chosen.mean((1, 2)).tolist() == [5.0, 0.0]
     loss.total.backward()  # type: ignore[no-untyped-call]
     assert gradient(online.values) == [[0.0, -0.25], [-0.5, 0.0]]
@@ -221,7 +227,34 @@ def test_a_rare_transition_counts_by_its_weight() -> None:
     given_batch = batch([[1], [0]], weight=[1.0, 0.1])
     loss = plain_loss(online, towards([5.5, 3.0]), given_batch, (2,))
     assert loss.total.item() == pytest.approx((0.125 + 0.25) / 2)
-    assert loss.error.tolist() == pytest.approx([0.125, 2.5])  # its priority does not
+    assert loss.error.tolist() == pytest.approx([0.5, 3.0])  # its priority does not
+
+
+def test_a_priority_is_the_mean_distance_over_the_heads() -> None:
+    online = outputs([[0.25, 9.0, 9.0, 9.0, -2.0]])
+    loss = plain_loss(online, towards([0.5]), batch([[0, 2]]), (2, 3))
+    # 0.25 of the first head, 2.5 of the second.
+    assert loss.error.tolist() == pytest.approx([(0.25 + 2.5) / 2])
+    assert not loss.error.requires_grad
+
+
+def test_the_priority_of_quantiles_is_the_distance_of_their_means() -> None:
+    chosen = torch.tensor([[[0.0, 4.0], [7.0, 7.0]]], requires_grad=True)
+    online = Outputs(chosen.mean(-1), torch.zeros(1, 0), chosen)
+    target = Target(torch.tensor([[1.0, 2.0]]), torch.tensor([1.5]))
+    loss = plain_loss(online, target, batch([[0]]), (2,), "quantile")
+    assert loss.error.tolist() == pytest.approx([0.5])  # 1.5 against 2
+    assert loss.total.item() == pytest.approx(0.75)  # as by hand above
+    assert not loss.error.requires_grad
+
+
+def test_the_priority_of_a_histogram_is_its_loss() -> None:
+    chosen = torch.log(torch.tensor([[[0.5, 0.5]]])).requires_grad_()
+    online = Outputs(torch.zeros(1, 1), torch.zeros(1, 0), chosen)
+    target = Target(torch.tensor([[0.2, 0.8]]), torch.tensor([0.8]))
+    loss = plain_loss(online, target, batch([[0]]), (1,), "categorical")
+    assert loss.error.tolist() == pytest.approx([math.log(2)])
+    assert not loss.error.requires_grad
 
 
 def test_each_head_is_trained_at_its_own_place() -> None:
@@ -240,19 +273,27 @@ def test_actions_that_did_better_than_expected_weigh_more() -> None:
     assert advantage_weight(torch.zeros(3)).tolist() == [1.0, 1.0, 1.0]
 
 
-@pytest.mark.parametrize("expert", [False, True])
-def test_continuous_controls_are_drawn_to_what_paid_off(expert: bool) -> None:
+@pytest.mark.parametrize(
+    ("expert", "weights"),
+    [
+        ([False, False], [math.exp(-1), math.e]),
+        ([True, False], [math.e, math.e]),  # as much as the one that did best
+        ([True, True], [math.e, math.e]),
+    ],
+)
+def test_continuous_controls_are_drawn_to_what_paid_off(
+    expert: list[bool], weights: list[float]
+) -> None:
     continuous = torch.tensor([[0.0], [0.0]], requires_grad=True)
     online = outputs([[0.0], [0.0]], continuous)
-    given_batch = batch([[0], [0]], [[-0.5], [0.5]], expert=[expert] * 2)
+    given_batch = batch([[0], [0]], [[-0.5], [0.5]], expert=expert)
     loss = plain_loss(online, towards([-1.0, 1.0]), given_batch, (1,), continuous=2.0)
-    weights = torch.ones(2) if expert else advantage_weight(torch.tensor([-1.0, 1.0]))
-    assert loss.total.item() == pytest.approx(0.5 + 2.0 * float((weights * 0.25).mean()))
+    # Each is half a unit off: 2 · weight · 0.25, beside the Huber losses of one unit.
+    expected = 0.5 + sum(2.0 * weight * 0.25 for weight in weights) / 2
+    assert loss.total.item() == pytest.approx(expected, rel=2e-3)
     loss.total.backward()  # type: ignore[no-untyped-call]
-    assert continuous.grad is not None
-    pull = (-continuous.grad).flatten().tolist()
-    assert pull[0] < 0 < pull[1]
-    assert expert or abs(pull[1]) > 5 * abs(pull[0])  # an expert's actions all count fully
+    pull = [-row[0] for row in gradient(continuous)]
+    assert pull == pytest.approx([-weights[0], weights[1]], rel=2e-3)
 
 
 def test_an_experts_choice_should_be_best_by_a_margin() -> None:
@@ -271,3 +312,16 @@ def test_cloning_concerns_the_experts_frames_only() -> None:
     assert loss.total.item() == pytest.approx(0.5 * 1.8 / 2)
     loss.total.backward()  # type: ignore[no-untyped-call]
     assert gradient(online.values) == [[-0.25, 0.25], [0.0, 0.0]]
+
+
+def test_cloning_draws_continuous_controls_to_the_experts_values_whatever_their_weight() -> None:
+    continuous = torch.tensor([[0.0, 0.0], [0.0, 0.0]], requires_grad=True)
+    online = outputs([[0.0], [0.0]], continuous)
+    values = [[0.5, -1.0], [0.5, -1.0]]
+    given_batch = batch([[0], [0]], values, expert=[True, False])
+    weights = {"continuous": 0.0, "cloning": 0.4}
+    loss = plain_loss(online, towards([0.0, 0.0]), given_batch, (1,), **weights)
+    # Squares 0.25 and 1, their mean 0.625, of the first frame alone.
+    assert loss.total.item() == pytest.approx(0.4 * 0.625 / 2)
+    loss.total.backward()  # type: ignore[no-untyped-call]
+    assert gradient(continuous) == [pytest.approx([-0.1, 0.2]), [0.0, 0.0]]
