@@ -106,7 +106,8 @@ class HybridNetwork(nn.Module):
         size = spaces.observation.values * shape.frame_stack
         if self.image is not None:
             channels = self.image[2] * shape.frame_stack
-            self.convolutions = _convolutions(channels, TRUNKS[shape.trunk])
+            pixels = spaces.observation.dtype == "uint8"
+            self.convolutions = _convolutions(channels, TRUNKS[shape.trunk], pixels)
             size = self.convolutions(self._channels(torch.zeros(1, size))).shape[1]
         linear = NoisyLinear if shape.noisy else nn.Linear
         layers: list[nn.Module] = []
@@ -141,7 +142,7 @@ class HybridNetwork(nn.Module):
     def scaled(self, observation: Tensor) -> Tensor:
         """Give observations as the first layer takes them; what is scaled already stays.
 
-        Images stay bytes: their first layer scales its few weights instead.
+        Images of bytes stay so: their first layer scales its few weights instead.
         """
         if self.convolutions is not None or observation.dtype is not torch.uint8:
             return observation
@@ -301,9 +302,12 @@ TRUNKS = {
 }
 
 
-def _convolutions(channels: int, sizes: tuple[tuple[int, int, int], ...]) -> nn.Sequential:
+def _convolutions(
+    channels: int, sizes: tuple[tuple[int, int, int], ...], pixels: bool
+) -> nn.Sequential:
     layers: list[nn.Module] = []
-    kind: type[nn.Conv2d] = PixelConvolution
+    # Numbers that a game has made of its image are taken as they are, like all its numbers.
+    kind: type[nn.Conv2d] = PixelConvolution if pixels else nn.Conv2d
     for filters, size, stride in sizes:
         layers += [kind(channels, filters, size, stride=stride), nn.ReLU()]
         channels, kind = filters, nn.Conv2d
