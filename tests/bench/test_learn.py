@@ -12,10 +12,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from bench import chart, learn
+from bench import exam as exam_module
 from bench.chart import Point
 from bench.exam import Exam
+from server.learn import checkpoint as checkpoints
+from server.learn.checkpoint import Checkpoint
+from server.learn.network import HybridNetwork, Shape
+from server.spaces import Actions, Discrete, Observation, Spaces
 
 ROOT = Path(__file__).parents[2]
 needs_sb3 = pytest.mark.skipif(
@@ -134,6 +140,20 @@ def test_exams_are_many_different_games_and_always_the_same() -> None:
     returns = exam.take(play)
     assert len(set(lengths)) > 4
     assert Exam("pong", "ram", 2).take(play) == returns[:2]
+
+
+def test_a_noisy_network_is_examined_without_its_noise(tmp_path: Path) -> None:
+    spaces = Spaces(Observation("float32", (10,)), Actions((Discrete("s", 3),), ()), ("r",))
+    shape = Shape((16,), noisy=True)
+    network = HybridNetwork(spaces, shape)  # no noise was drawn
+    tensors = {f"online.{name}": value for name, value in network.state_dict().items()}
+    plain = {"spaces": spaces.to_plain(), "shape": shape.to_plain()}
+    checkpoints.save(tmp_path, Checkpoint(tensors, plain))
+    play = exam_module._ours(tmp_path / checkpoints.NAME)
+    seen = torch.randn(200, 10, generator=torch.Generator().manual_seed(1))
+    with torch.no_grad():
+        wanted = network(seen).values.argmax(1).tolist()
+    assert [play(row.numpy().tobytes(), True) for row in seen] == wanted
 
 
 def curve(*means: float) -> list[Point]:
