@@ -103,13 +103,11 @@ def find(runs: Path, run: str, *, agent: str | None, game: str, which: str) -> S
         known = sorted(entry.name for entry in runs.glob("*") if entry.is_dir())
         raise SubjectError(f"no run {run!r} in {runs}; there are: {', '.join(known) or 'none'}")
     agents = run_module.agents_of(path, _warn)
+    there = ", ".join(f"{name} (plays {about[0]})" for name, about in agents.items()) or "none yet"
+    _check_played(agents, agent, game, there)
     name = _chosen(agents, agent, title(game.rpartition(":")[2]))
     if name is None:
-        known = [f"{known} (plays {about[0]})" for known, about in agents.items()]
-        raise SubjectError(
-            f"which agent of run {run!r}? There are: {', '.join(known) or 'none yet'}; "
-            "name one with --agent"
-        )
+        raise SubjectError(f"which agent of run {run!r}? There are: {there}; name one with --agent")
     directory = path / "agents" / name
     checkpoint, note = checkpoints.load(directory, _KINDS[which])
     if note:
@@ -132,6 +130,19 @@ def _chosen(agents: Mapping[str, tuple[str, Spaces]], agent: str | None, game: s
         return agent if agent in agents else None
     fitting = [name for name, (plays, _) in agents.items() if plays == game] or list(agents)
     return fitting[0] if len(fitting) == 1 else None
+
+
+def _check_played(
+    agents: Mapping[str, tuple[str, Spaces]], agent: str | None, game: str, there: str
+) -> None:
+    """Refuse a game that nobody who is meant plays.
+
+    EMULATOR:GAME says how it is played, which may have another name.
+    """
+    meant = [agent] if agent is not None and agent in agents else list(agents)
+    if game and ":" not in game and title(game) not in {agents[name][0] for name in meant}:
+        who = f"agent {agent!r} does not play" if agent in agents else "no agent plays"
+        raise SubjectError(f"{who} {game!r}; there are: {there}")
 
 
 def _launches(run: Path) -> Iterator[Launch]:

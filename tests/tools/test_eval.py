@@ -106,6 +106,14 @@ def test_an_atari_game_says_if_its_episodes_are_the_same_over_again(
         (("--run", "nothing"), "no run 'nothing' in"),
         (("--run", "pong", "--best"), "agent 'pong' has no best checkpoint in"),
         (("--agent", "x"), "which agent of run 'default'? There are: CartPole-v1 (plays"),
+        (
+            ("--game", "breakout"),
+            "no agent plays 'breakout'; there are: CartPole-v1 (plays CartPole-v1)",
+        ),
+        (
+            ("--agent", "CartPole-v1", "--game", "breakout"),
+            "agent 'CartPole-v1' does not play 'breakout'; there are: CartPole-v1 (",
+        ),
         (("--sticky", "0.25"), "cannot be played with --sticky 0.25: only ale games can"),
         (("--game", "gym:NoSuch-v0"), "gym:NoSuch-v0 played 0 of 20 episodes: "),
         (("--game", "gym:Pendulum-v1"), "expects 4 float32 values"),
