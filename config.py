@@ -221,8 +221,9 @@ class Network:
     layer_norm: bool = setting(False, "Normalise each hidden layer: steadier, and slower to play.")
     noisy: bool = setting(
         False,
-        "Explore by noise on the weights that the network learns to trust or to ignore; "
-        "with it epsilon may be 0.",
+        "Explore by noise on the weights that the network learns to trust or to ignore; with it "
+        "epsilon may be 0. It is drawn anew with each heartbeat, and is the same for all clients "
+        "in between.",
     )
     dueling: bool = setting(
         False, "Judge the state and the advantage of each choice in streams of their own."
@@ -347,7 +348,7 @@ class Learner:
     )
     cloning_weight: float = setting(
         0.0,
-        "Weight, at the first step, of imitating the expert where the expert played.",
+        "Weight, at the first step, of imitating the expert where an expert or a person played.",
         unit="factor",
         low=0,
         high=1000,
