@@ -24,6 +24,7 @@ _LEFT, _RIGHT, _TOP, _BOTTOM = 64, 12, 16, 22  # its margins
 _LINES = 4  # across it, about
 _MOST_NUMBERS = 40  # changes that are numbered in the charts
 _MOST_POINTS = 600  # of a line: more than that are averaged
+_SAME_S = 5.0  # between a change in the journal and its mark on a curve, at most
 
 # What is drawn of each agent, in this order: title, kind of the line, figure.
 _CHARTS = (
@@ -76,6 +77,15 @@ class Story:
     settings: dict[str, Any]
     changes: tuple[Change, ...]
     damaged: int  # lines of the curves that could not be read
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """A change of a live setting, on the curves of one agent."""
+
+    frames: float  # of the agent
+    number: int  # in the journal
+    change: Change
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -174,6 +184,7 @@ def _number(line: dict[str, Any], name: str) -> str:
 
 def _charts(lines: Sequence[dict[str, Any]], story: Story) -> str:
     drawn = []
+    marks = _marks(lines, story.changes)
     until = max((float(line["frames"]) for line in lines), default=0.0)
     for title, kind, figure in _CHARTS:
         points = [
@@ -182,9 +193,30 @@ def _charts(lines: Sequence[dict[str, Any]], story: Story) -> str:
             if line.get("kind") == kind and isinstance(line.get(figure), int | float)
         ]
         if points:
-            svg = _svg(_thinned(points), story.changes, until)
+            svg = _svg(_thinned(points), marks, until)
             drawn.append(f"<figure><figcaption>{title}</figcaption>{svg}</figure>")
     return f'<div class="charts">{"".join(drawn)}</div>'
+
+
+def _marks(lines: Iterable[dict[str, Any]], changes: Sequence[Change]) -> list[Mark]:
+    """Find where the changes in the journal are on the curves of one agent.
+
+    The journal counts the frames of the whole run; its curves tell those of each agent.
+    """
+    found = []
+    for line in lines:
+        if line.get("kind") == "marker":
+            alike = [
+                (abs(change.time_s - line.get("time_s", 0)), number, change)
+                for number, change in enumerate(changes, start=1)
+                if (change.name, change.who) == (line.get("name"), line.get("who"))
+            ]
+            apart_s, number, change = min(
+                alike, key=lambda one: one[0], default=(math.inf, 0, None)
+            )
+            if change is not None and apart_s < _SAME_S:  # or its line in the journal is lost
+                found.append(Mark(float(line["frames"]), number, change))
+    return found
 
 
 def _thinned(points: list[tuple[float, float]]) -> list[tuple[float, float]]:
@@ -197,7 +229,7 @@ def _thinned(points: list[tuple[float, float]]) -> list[tuple[float, float]]:
     ]
 
 
-def _svg(points: list[tuple[float, float]], changes: Sequence[Change], until: float) -> str:
+def _svg(points: list[tuple[float, float]], marks: Sequence[Mark], until: float) -> str:
     """Draw one line over all frames of the agent, with a mark at every change of a live setting."""
     points = [(x, y) for x, y in points if math.isfinite(y)]
     if not points:
@@ -213,16 +245,12 @@ def _svg(points: list[tuple[float, float]], changes: Sequence[Change], until: fl
         return _LEFT + across * width, _TOP + (1 - up) * height
 
     curve = " ".join(f"{x:.1f},{y:.1f}" for x, y in (place(*point) for point in points))
-    marks = "".join(
-        _mark(place(change.frame, low)[0], number, change, len(changes))
-        for number, change in enumerate(changes, start=1)
-        if change.frame <= until
-    )
+    drawn = "".join(_mark(place(mark.frames, low)[0], mark, len(marks)) for mark in marks)
     x, y = place(*points[-1])
     right, below = _WIDTH - _RIGHT, _HEIGHT - 6
     return (
         f'<svg width="{_WIDTH}" height="{_HEIGHT}" viewBox="0 0 {_WIDTH} {_HEIGHT}">'
-        f"{''.join(_grid_line(value, place(0, value)[1]) for value in lines)}{marks}"
+        f"{''.join(_grid_line(value, place(0, value)[1]) for value in lines)}{drawn}"
         f'<polyline class="curve" points="{curve}"/>'
         f'<circle class="dot" cx="{x:.1f}" cy="{y:.1f}" r="2.5"/>'
         f'<text x="{_LEFT}" y="{below}">0</text>'
@@ -249,11 +277,11 @@ def _grid_line(value: float, y: float) -> str:
     )
 
 
-def _mark(x: float, number: int, change: Change, count: int) -> str:
+def _mark(x: float, mark: Mark, count: int) -> str:
     """Draw a change as a dashed line; its number in the journal stands above it."""
-    told = html.escape(_told(change))
+    told = html.escape(_told(mark.change))
     label = (
-        f'<text class="mark" x="{x:.1f}" y="{_TOP - 4}" text-anchor="middle">{number}</text>'
+        f'<text class="mark" x="{x:.1f}" y="{_TOP - 4}" text-anchor="middle">{mark.number}</text>'
         if count <= _MOST_NUMBERS
         else ""
     )

@@ -121,6 +121,13 @@ def test_a_server_is_steered_and_goes_on_as_it_was_left(start: Start, runs: Path
         line.wait_for_end()
         assert not path.exists()
     assert server.wait() == 0
+    curve = (runs / "default" / "curves.jsonl").read_text().splitlines()
+    told = [line for line in map(json.loads, curve) if line["kind"] == "marker"]
+    assert [(line["name"], line["old"], line["new"], line["who"]) for line in told[:2]] == [
+        ("epsilon", None, 0.25, "test"),
+        ("n_step", None, 7, "test"),
+    ]
+    assert {line["agent"] for line in told} == {"game"} and told[-1]["frames"] >= 20
     again = start()
     again.wait_for("live settings as they were left: epsilon 0.25, n_step 7, learning_rate 1e-05")
     assert again.port  # it listens, for us too

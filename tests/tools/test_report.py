@@ -26,11 +26,24 @@ def make_run(directory: Path) -> None:
     lines.append(
         {"kind": "evaluation", "agent": "pong", "frames": 149_000, "mean": 12.5, "episodes": 10}
     )
+    # Another agent has 30,000 frames of the run's, and came after the first change.
+    lines += [{**start, "agent": "late", "frames": 1000 * n, "return_mean": n} for n in range(31)]
+    changes = [
+        new_change(50_000, "epsilon", None, Ramp(0.5, 0.1, 50_000, 1000), "keys"),
+        new_change(80_000, "epsilon", 0.1, None, "ctl", Kind.UNDO),
+    ]
+    for change, places in zip(
+        changes, ({"pong": 50_000}, {"pong": 60_000, "late": 20_000}), strict=True
+    ):
+        marker = {"kind": "marker", "name": "epsilon", "who": change.who, "time_s": change.time_s}
+        lines += [{**marker, "agent": agent, "frames": at} for agent, at in places.items()]
+    lost = {"kind": "marker", "agent": "pong", "name": "n_step", "who": "keys", "frames": 7}
+    lines.append({**lost, "time_s": changes[0].time_s})  # the journal does not know of it
     text = "\n".join(json.dumps(line) for line in lines)
     (directory / "curves.jsonl").write_text(text + '\n{"kind": "interval", "fra')
     written = Journal.open(directory / "journal.jsonl")
-    written.write(new_change(50_000, "epsilon", None, Ramp(0.5, 0.1, 50_000, 1000), "keys"))
-    written.write(new_change(60_000, "epsilon", 0.1, None, "ctl", Kind.UNDO))
+    for change in changes:
+        written.write(change)
     written.close()
 
 
@@ -48,15 +61,21 @@ def test_the_page_tells_what_the_run_left(tmp_path: Path) -> None:
     body = text[text.index("<body>") : text.index("</html>")]
     tree = ElementTree.fromstring(body)
     lines = tree.findall(".//polyline")
-    assert len(lines) == 2
+    assert len(lines) == 3
     points = lines[1].attrib["points"].split()
     assert len(points) == 500
-    for figure in tree.findall(".//figure"):  # both changes, in every chart, numbered
-        marks = figure.findall(".//line[@class='mark']")
-        assert [float(mark.attrib["x1"]) for mark in marks] == [
-            pytest.approx(64 + 484 * frame / 149_900, abs=0.06) for frame in (50_000, 60_000)
-        ]
-        assert [text.text for text in figure.findall(".//text[@class='mark']")] == ["1", "2"]
+    *pong, late = tree.findall(".//figure")
+    for figure in pong:  # both changes, in every chart, numbered
+        assert marks(figure, 149_900) == {"1": 50_000, "2": 60_000}
+    assert marks(late, 30_000) == {"2": 20_000}  # by its own frames
+
+
+def marks(figure: ElementTree.Element, until: int) -> dict[str | None, float]:
+    """Give the frames at which changes are marked, by their numbers."""
+    numbers = [text.text for text in figure.findall(".//text[@class='mark']")]
+    places = [float(line.attrib["x1"]) for line in figure.findall(".//line[@class='mark']")]
+    frames = [pytest.approx((x - 64) / 484 * until, abs=until / 5000) for x in places]
+    return dict(zip(numbers, frames, strict=True))
 
 
 def test_the_command(tmp_path: Path) -> None:
