@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import Callable, Collection
+from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -32,6 +33,8 @@ from server.trend import Trend
 SCHEDULED = ("epsilon", "expert_ratio", "learning_rate")  # live settings that naturals() gives
 _RATE_WINDOW_S = 5.0
 _STREAK = 10  # bad steps
+_PATIENCE_S = 1.0  # with a learner that is asked for weights: others' are due, too
+_STATE_S = 30.0  # for a learner to give its state
 _MIX_FRAMES = 64  # between looks at the schedules
 
 
@@ -119,6 +122,7 @@ class Agent:
         self.evaluations = 0  # finished since the start
         self.evaluating: int | None = None  # episodes so far of one under way, or to come
         self.evaluating_of = 0  # episodes it is to have, if that is known
+        self._asked: Future[Weights] | None = None  # of the learner, and not given yet
         self._weights_stale = False
         self._restored = 0  # times that its learner went back, as far as it was told
         self._history = History()
@@ -209,9 +213,21 @@ class Agent:
             self._training_share = share
             self.trainer.set_share(share)
 
-    async def refresh_policy(self) -> bool:
-        """Copy the trained weights into play; False if they were not fit for it."""
-        return self.play_with(await asyncio.wrap_future(self.trainer.weights()))
+    async def refresh_policy(self) -> bool | None:
+        """Copy the trained weights into play; False if they were not fit for it.
+
+        None if the learner has not given them yet: they are taken the next time.
+        """
+        asked = self._asked = self._asked or self.trainer.weights()
+        try:
+            async with asyncio.timeout(_PATIENCE_S):
+                weights = await asyncio.shield(asyncio.wrap_future(asked))
+        except TimeoutError:
+            return None
+        finally:
+            if asked.done():
+                self._asked = None
+        return self.play_with(weights)
 
     def play_with(self, weights: Weights) -> bool:
         """Play with these weights from now on; False if they are not fit for it."""
@@ -268,7 +284,14 @@ class Agent:
 
     async def save(self) -> None:
         """Write a checkpoint; the disk is waited for in a thread of its own."""
-        state = await asyncio.wrap_future(self.trainer.learner_state())
+        try:
+            async with asyncio.timeout(_STATE_S):
+                state = await asyncio.wrap_future(self.trainer.learner_state())
+        except TimeoutError:
+            raise CheckpointError(
+                f"agent {self.name} is not saved: its learner has not answered for {_STATE_S:g} s; "
+                "the checkpoint before stays"
+            ) from None
         bad = self.trainer.report.bad
         # A bad step now and then is left out and does no harm: many in a row mean ruined weights.
         if bad >= _STREAK or not all(part.isfinite().all() for part in state["tensors"].values()):

@@ -371,18 +371,21 @@ class App:
     async def save(self) -> bool:
         """Write every agent's checkpoint; an error is shown, and training goes on."""
         async with self._saving:
-            good = True
-            for agent in list(self.agents.values()):
-                try:
-                    await agent.save()
-                except CheckpointError as error:
-                    self.events.add(str(error), "error")
-                    good = False
+            # All at once: none waits for the learner of another.
+            good = all(await asyncio.gather(*map(self._save_agent, self.agents.values())))
             if good:
                 self._saved_s = time.monotonic()
                 if self.agents:
                     self.events.add("saved")
             return good
+
+    async def _save_agent(self, agent: Agent) -> bool:
+        try:
+            await agent.save()
+        except CheckpointError as error:
+            self.events.add(str(error), "error")
+            return False
+        return True
 
     async def _keep_saving(self) -> None:
         """Save on schedule, and sooner at first: a young run has the most to lose."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Mapping
 
@@ -65,14 +66,19 @@ class Helm:
         with contextlib.suppress(*ERRORS):
             await self.obey(command, "keys")
 
-    async def sync(self) -> None:
-        """Copy the trained weights of every agent into play."""
+    async def sync(self) -> list[str]:
+        """Copy the trained weights of every agent into play; give whose learner keeps us waiting.
+
+        All at once: none waits for the learner of another.
+        """
         agents = list(self._agents.values())
-        unfit = [agent.name for agent in agents if not await agent.refresh_policy()]
-        if unfit:
+        fresh = await asyncio.gather(*(agent.refresh_policy() for agent in agents))
+        told = dict(zip((agent.name for agent in agents), fresh, strict=True))
+        if unfit := [name for name, fit in told.items() if fit is False]:
             raise HelmError(
                 f"weights of agent {', '.join(unfit)} are not finite: playing on with the old"
             )
+        return [name for name, fit in told.items() if fit is None]
 
     async def _end(self, who: str) -> str:
         self._stop("asked by a key" if who == "keys" else f"asked by {who}")
@@ -84,7 +90,11 @@ class Helm:
         return "saved"
 
     async def _sync(self, who: str) -> str:
-        await self.sync()
+        if late := await self.sync():
+            raise HelmError(
+                f"the learner of agent {', '.join(late)} is busy: its weights will be in play once "
+                "it has given them"
+            )
         return self._told("weights in play are new")
 
     async def _target(self, who: str) -> str:
