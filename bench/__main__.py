@@ -17,7 +17,9 @@ def main() -> int:
     import uvloop
 
     from bench import (
+        cartpole,
         cluster,
+        comeback,
         figures,
         govern,
         heads,
@@ -55,6 +57,8 @@ def main() -> int:
         "memory": memory,
         "options": learner_options,
         "heads": heads,
+        "cartpole": cartpole,
+        "comeback": comeback,
         "resume": resume,
         "siege": siege,
         "soak": soak,
@@ -168,6 +172,7 @@ _OPTIONS: dict[str, dict[str, Any]] = {
         "metavar": "NAMES",
         "help": "as --launch has them, by commas (default: %(default)s)",
     },
+    "--heads": {"metavar": "NAMES", "help": "which, by commas (default: %(default)s)"},
     "--game": {"help": "an Atari game (default: %(default)s)"},
     "--observation": {
         "choices": ("features", "ram"),
@@ -196,7 +201,7 @@ _OPTIONS: dict[str, dict[str, Any]] = {
         "metavar": "DIR",
         "help": "where trainings and exams are kept (default: runs/bench-GAME-OBSERVATION)",
     },
-    "--svg": {"type": Path, "metavar": "FILE", "help": "picture (default: in the results)"},
+    "--svg": {"type": Path, "metavar": "FILE", "help": "picture (default: with the results)"},
     "--pin": {
         "action": argparse.BooleanOptionalAction,
         "help": "keep the server and a single client on a core each (default: no)",

@@ -63,7 +63,7 @@ def band(curves: Sequence[Curve], axis: Axis, places: Sequence[float]) -> Band:
     return found
 
 
-def svg(title: str, curves: dict[str, Sequence[Curve]]) -> str:
+def svg(title: str, curves: dict[str, Sequence[Curve]], *, side: str = "mean greedy return") -> str:
     """Draw two panels: against wall time, and against frames."""
     every = [point for who in curves.values() for curve in who for point in curve]
     low, high = _nice(min(p.mean for p in every), max(p.mean for p in every))
@@ -82,7 +82,7 @@ def svg(title: str, curves: dict[str, Sequence[Curve]]) -> str:
     for number, (label, axis) in enumerate(axes):
         left = _LEFT + number * (width + _GAP)
         panel = _Panel(left, width, max(axis(p) for p in every), low, high)
-        parts += panel.frame(label, "mean greedy return" if number == 0 else "")
+        parts += panel.frame(label, side if number == 0 else "")
         for colour, who in zip(_COLOURS, curves.values(), strict=False):
             reach = min(max(axis(p) for p in curve) for curve in who)
             places = [reach * place / _FINE for place in range(_FINE + 1)]

@@ -1,8 +1,8 @@
 """What each option of the learner costs, against the plain one: in steps/s and in frames/s.
 
 A server for each option, all in this process, each with a full replay; the ones that are not
-measured rest. They are measured by turns in short slices, so that a machine that changes its pace
-changes it for all.
+measured rest. Each option is measured between slices of the plain one (plain, option, option,
+plain), and what is told is the median of the ratios of such neighbours: they saw the same machine.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import asyncio
 import contextlib
 import statistics
 import time
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import numpy as np
@@ -25,7 +26,7 @@ from server.learn.replay import Frames, Replay
 ABOUT = "steps/s and frames/s with each option of the learner, as ratios to the plain one"
 OPTIONS = {
     "--rounds": 3,
-    "--seconds": 3.0,
+    "--seconds": 4.0,
     "--clients": 16,
     "--values": 128,
     "--fps": 2000.0,
@@ -46,34 +47,47 @@ VARIANTS: dict[str, dict[str, dict[str, Any]]] = {
     "n_step_10": {"learner": {"n_step": 10}},
     "frame_stack_4": {"network": {"frame_stack": 4}},
 }
-_SLICES = 3  # turns that everyone has in a round
+_SLICE_S = 0.5
 _FRAMES = 1_000_000
 _REST_S = 0.3  # in which a trainer that was told to rest does
+_WARMUP_S = 0.3
+
+
+Slice = tuple[float, ...]  # rates
+Quad = tuple[Slice, Slice]  # of the option, and of the plain one beside it
 
 
 async def measure(options: argparse.Namespace) -> Round:
     """Measure one round: the learners alone, then beside clients at full speed."""
-    names = ["plain", *(options.only.split(",") if options.only else list(VARIANTS)[1:])]
-    slice_s = options.seconds / _SLICES
-    bare: dict[str, list[float]] = {name: [] for name in names}
-    beside: dict[str, list[tuple[float, float]]] = {name: [] for name in names}
+    names = options.only.split(",") if options.only else list(VARIANTS)[1:]
+    bare: dict[str, list[Quad]] = {name: [] for name in names}
+    beside: dict[str, list[Quad]] = {name: [] for name in names}
     async with contextlib.AsyncExitStack() as stack:
         apps: dict[str, App] = {}
         learners: dict[str, Learner] = {}
-        for name in names:
+        for name in ("plain", *names):
             apps[name] = await stack.enter_async_context(host.server(**_settings(name, options)))
             learners[name] = await _prepared(apps[name], options)
-        for _ in range(_SLICES):
-            for name, app in apps.items():
-                replay = host.agent_of(app).replay
-                bare[name].append(_bare(learners[name], replay, slice_s, options.fps))
-        for _ in range(_SLICES):
-            for name, app in apps.items():
-                beside[name].append(await _beside(app, slice_s, options))
-    return _figures(
-        {name: statistics.fmean(rates) for name, rates in bare.items()},
-        {name: _mean(pairs) for name, pairs in beside.items()},
-    )
+
+        async def alone(name: str) -> Slice:
+            replay = host.agent_of(apps[name]).replay
+            return (_bare(learners[name], replay, _SLICE_S, options.fps),)
+
+        async def crowded(name: str) -> Slice:
+            return await _beside(apps[name], _SLICE_S, options)
+
+        # Of the counted time an option has half, the plain one beside it the other half.
+        for _ in range(max(1, round(options.seconds / (4 * _SLICE_S)))):
+            for name in names:
+                bare[name].append(await _quad(name, alone))
+                beside[name].append(await _quad(name, crowded))
+    return _figures(bare, beside)
+
+
+async def _quad(name: str, measured: Callable[[str], Awaitable[Slice]]) -> Quad:
+    """Measure an option between two slices of the plain one; give the means of both."""
+    first, *option, last = [await measured(who) for who in ("plain", name, name, "plain")]
+    return _mean(option), _mean([first, last])
 
 
 def _settings(name: str, options: argparse.Namespace) -> dict[str, dict[str, Any]]:
@@ -141,7 +155,7 @@ async def _beside(app: App, seconds: float, options: argparse.Namespace) -> tupl
 
     host.set_training(app, True)
     load = {"clients": options.clients, "values": options.values, "seconds": seconds}
-    figures = await crowd.play(app.listener.port, warmup_s=0.5, on_start=mark, **load)
+    figures = await crowd.play(app.listener.port, warmup_s=_WARMUP_S, on_start=mark, **load)
     mark()
     host.set_training(app, False)
     await asyncio.sleep(_REST_S)
@@ -149,20 +163,35 @@ async def _beside(app: App, seconds: float, options: argparse.Namespace) -> tupl
     return figures["fps"], (after - before) / (ended_s - began_s)
 
 
-def _mean(pairs: list[tuple[float, float]]) -> tuple[float, float]:
-    return statistics.fmean(fps for fps, _ in pairs), statistics.fmean(rate for _, rate in pairs)
+def _mean(slices: list[Slice]) -> Slice:
+    return tuple(statistics.fmean(column) for column in zip(*slices, strict=True))
 
 
-def _figures(bare: dict[str, float], beside: dict[str, tuple[float, float]]) -> Round:
-    plain_fps, plain_steps = beside["plain"]
+def _figures(bare: dict[str, list[Quad]], beside: dict[str, list[Quad]]) -> Round:
+    """Give medians: of the plain one's rates, and of the ratios of neighbours."""
+    alone, crowded = (
+        _median([plain for quads in all_of.values() for _, plain in quads])
+        for all_of in (bare, beside)
+    )
     figures = {
-        "plain_steps_per_s": bare["plain"],
-        "plain_fps": plain_fps,
-        "plain_steps_per_s_beside": plain_steps,
+        "plain_steps_per_s": alone[0],
+        "plain_fps": crowded[0],
+        "plain_steps_per_s_beside": crowded[1],
     }
     for name in bare:
-        if name != "plain":
-            figures[f"{name}_steps"] = bare[name] / bare["plain"]
-            figures[f"{name}_fps"] = beside[name][0] / plain_fps
-            figures[f"{name}_steps_beside"] = beside[name][1] / plain_steps
+        (steps,) = _median([_ratios(*quad) for quad in bare[name]])
+        fps, steps_beside = _median([_ratios(*quad) for quad in beside[name]])
+        figures |= {
+            f"{name}_steps": steps,
+            f"{name}_fps": fps,
+            f"{name}_steps_beside": steps_beside,
+        }
     return figures
+
+
+def _ratios(option: Slice, plain: Slice) -> Slice:
+    return tuple(mine / usual if usual else 0.0 for mine, usual in zip(option, plain, strict=True))
+
+
+def _median(slices: list[Slice]) -> Slice:
+    return tuple(statistics.median(column) for column in zip(*slices, strict=True))

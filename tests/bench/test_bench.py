@@ -151,6 +151,20 @@ def test_the_costs_of_options_are_ratios_to_the_plain_learner(tmp_path: Path) ->
     assert all(f"| `{name}` |" in page for name in options.VARIANTS)
 
 
+def test_an_option_is_held_against_its_neighbours() -> None:
+    # The machine is half as fast in the second quad, and stalls in the third: both met the same.
+    bare = {"noisy": [((80.0,), (100.0,)), ((40.0,), (50.0,)), ((1.0,), (9.0,))]}
+    beside = {"noisy": [((900.0, 8.0), (1000.0, 10.0))]}
+    assert options._figures(bare, beside) == {
+        "plain_steps_per_s": 50.0,
+        "plain_fps": 1000.0,
+        "plain_steps_per_s_beside": 10.0,
+        "noisy_steps": 0.8,
+        "noisy_fps": 0.9,
+        "noisy_steps_beside": 0.8,
+    }
+
+
 @pytest.mark.timeout(300)
 def test_the_homes_are_measured_side_by_side(tmp_path: Path) -> None:
     brief = ("--seconds", "0.3", "--warmup", "0.2", "--clients", "4", "--batch-size", "32")
@@ -321,10 +335,31 @@ def test_what_it_costs_to_be_watched(tmp_path: Path) -> None:
 
 
 def test_heads_are_compared_by_what_their_trainings_earn(tmp_path: Path) -> None:
-    brief = ("--minutes", "0.25", "--games", "gym:Pendulum-v1")
-    figures = run("heads", tmp_path / "figures.json", *brief)
-    assert set(figures) == {"pendulum-v1_factored", "pendulum-v1_regressed"}
+    brief = ("--minutes", "0.3", "--games", "gym:Pendulum-v1", "--episodes", "1")
+    figures = run("heads", tmp_path / "figures.json", *brief, "--heads", "factored")
+    assert set(figures) == {"pendulum-v1_factored", "pendulum-v1_factored_greedy"}
     assert all(-2000 < value < 0 for value in figures.values())  # all that the game gives
+
+
+def test_cartpole_is_timed_by_the_checkpoints_of_its_training(tmp_path: Path) -> None:
+    brief = ("--minutes", "0.25", "--every", "5", "--episodes", "2")
+    figures = run("cartpole", tmp_path / "figures.json", *brief)
+    check_defined(figures)
+    reached = figures["best_mean"] >= 475
+    assert 0 < figures["best_mean"] <= 500 and (figures["minutes_to_475"] < 1) == reached
+
+
+def test_a_killed_training_is_drawn_beside_one_that_was_not(tmp_path: Path) -> None:
+    picture = tmp_path / "comeback.svg"
+    brief = ("--minutes", "0.6", "--game", "pong", "--episodes", "1", "--svg", str(picture))
+    figures = run("comeback", tmp_path / "figures.json", *brief)
+    check_defined(figures)
+    assert set(figures) == {
+        *("killed_training", "killed_greedy", "untouched_training", "untouched_greedy"),
+        *("before_kill", "lowest_after_kill"),
+    }
+    assert figures["lowest_after_kill"] <= figures["killed_training"]
+    assert picture.read_text().count("<polyline") == 4
 
 
 def test_a_short_soak_loses_and_leaks_nothing(tmp_path: Path) -> None:
