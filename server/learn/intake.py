@@ -4,6 +4,8 @@ The rules:
 - A stream is one ring of one gateway; its frames are numbered by their index there, from 0 on.
 - A shipment is frames in a row. One that begins before the frame expected next was taken already,
   wholly or in part: nothing of it is taken, and the answer says where to go on.
+- A ring may come back with fewer frames than it had, after a power failure: its gateway says how
+  far it goes, and what it appends from there on is new, though the numbers were used before.
 - Where several learners share a stream, each expects its own frames only (``Share``).
 - A link leads to a frame of the same stream, or it is cut.
 - A frame's action may be set right until its successor comes (``Replay.correct``), so a shipment
@@ -71,7 +73,11 @@ def pack(replay: Replay, first: int, stop: int, share: Share = ALL) -> Shipment 
         replay.column("continuous").take(at, axis=0),
         replay.column("source").take(at),
     )
-    return Shipment(first, frames, settled, share) if first >= replay.oldest else None
+    oldest = replay.oldest  # only now: all of it has been copied
+    if first < oldest:
+        return None
+    whole = index >= oldest
+    return Shipment(first, frames, Settled(*(column[whole] for column in settled)), share)
 
 
 class _Stream:
@@ -84,6 +90,12 @@ class _Stream:
     def add(self, span: Span) -> None:
         self._spans.append(span)
         self.expected = span.stop
+
+    def set_back(self, head: int) -> None:
+        """Forget where frames are that the stream itself does not have any more."""
+        kept = [s._replace(stop=min(s.stop, head)) for s in self._spans if s.first < head]
+        self._spans = deque(kept, maxlen=_SPANS)
+        self.expected = head
 
     def places(self, index: Ints) -> Ints:
         """Give where these frames of the stream are, -1 for those that nobody knows of."""
@@ -111,6 +123,13 @@ class Intake:
         """Give the index of the frame to come next; None for a stream that never came."""
         known = self._streams.get(stream)
         return known.expected if known else None
+
+    def resume(self, stream: str, head: int) -> int | None:
+        """Give the same for a stream of which its gateway knows frames up to the head only."""
+        known = self._streams.get(stream)
+        if known is not None and known.expected > head:
+            known.set_back(head)
+        return self.expected(stream)
 
     def take(self, stream: str, shipment: Shipment) -> int:
         """Take a shipment that is due; give the index of the frame to come next."""

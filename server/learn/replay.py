@@ -445,25 +445,19 @@ class Replay:
         return frames.reshape(len(observation), -1)
 
     def cut(self, first: int, stop: int) -> Columns:
-        """Give frames in a row, as views where the ring does not end among them.
-
-        They are whole if ``oldest`` is not above the first once they have been copied.
-        """
+        """Give a copy of frames in a row; it is whole if ``oldest`` is not above the first now."""
         capacity = self.layout.capacity
         index = np.arange(first, stop)
-        at = first % capacity
-        rows: slice | Ints = slice(at, at + stop - first)
-        if at + stop - first > capacity:
-            rows = index % capacity
-        prev = self._prev[rows].astype(np.int64)
+        slots = index % capacity
+        prev = self._prev.take(slots).astype(np.int64)
         return Columns(
-            self._observation[rows],
-            self._choice[rows],
-            self._continuous[rows],
-            self._reward[rows],
-            self._flags[rows],
-            self._source[rows],
-            self._version[rows],
+            self._observation.take(slots, axis=0),
+            self._choice.take(slots, axis=0),
+            self._continuous.take(slots, axis=0),
+            self._reward.take(slots),
+            self._flags.take(slots),
+            self._source.take(slots),
+            self._version.take(slots),
             np.where(prev >= 0, index - (index - prev) % capacity, -1),
         )
 

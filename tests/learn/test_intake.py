@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from server.learn.intake import Intake, pack
-from server.learn.replay import Frames, Layout, Replay
+from server.learn.replay import Array, Frames, Layout, Replay
 from server.net.wire import START, TERMINAL
 
 LAYOUT = Layout(capacity=8192, observation="float32", values=2, heads=1, controls=1)
@@ -131,3 +131,75 @@ def test_rings_that_go_round_stay_sound_and_what_was_skipped_is_counted() -> Non
     late.ship(intake)
     assert intake.missing == missed
     ring.check_valid()
+
+
+def filled(replay: Replay, count: int) -> None:
+    """Append frames of one client, each showing its own index."""
+    for start in range(0, count, 1000):
+        first = replay.head
+        rows = np.arange(first, first + min(1000, count - start))
+        size = len(rows)
+        shown = np.repeat(rows[:, None], 2, axis=1).astype(np.float32)
+        chosen, nothing = (rows[:, None] % 1000).astype(np.int16), np.zeros((size, 1), np.float32)
+        zeros = [0] * size
+        replay.append(
+            Frames(shown, chosen, nothing, [0.0] * size, zeros, zeros, 1, (rows - 1).tolist())
+        )
+
+
+def test_a_shipment_stays_whole_while_the_ring_goes_on() -> None:
+    replay = Replay.in_memory(LAYOUT)
+    filled(replay, 2 * LAYOUT.capacity)
+    first = replay.oldest
+    shipment = pack(replay, first, first + 500)
+    assert shipment is not None
+    filled(replay, LAYOUT.capacity)  # before anybody has looked at what is to be sent
+    index = np.arange(first, first + 500)
+    assert shipment.frames.observation[:, 0].tolist() == index.tolist()
+    assert shipment.frames.choice[:, 0].tolist() == (index % 1000).tolist()
+
+
+class Overtaken(Replay):
+    """A ring whose writer comes by while settled actions are read."""
+
+    def column(self, name: str) -> Array:
+        if name == "choice":
+            filled(self, 10)
+        return super().column(name)
+
+
+def test_an_action_that_the_writer_overtook_is_not_sent_as_settled() -> None:
+    replay = Overtaken.in_memory(LAYOUT)
+    filled(replay, 2 * LAYOUT.capacity)
+    first = replay.oldest + 10
+    shipment = pack(replay, first, first + 20)
+    assert shipment is not None
+    assert shipment.settled.which.tolist() == [] == shipment.settled.source.tolist()
+    first = replay.oldest + 20
+    shipment = pack(replay, first, first + 20)
+    assert shipment is not None
+    assert shipment.settled.which.tolist() == [first - 1]
+    assert shipment.settled.choice.tolist() == [[(first - 1) % 1000]]
+
+
+def test_a_ring_that_was_set_back_gives_its_numbers_to_new_frames() -> None:
+    ring = Replay.in_memory(LAYOUT)
+    intake = Intake(ring)
+    before, after = Replay.in_memory(LAYOUT), Replay.in_memory(LAYOUT)
+    filled(before, 300)
+    for first, stop in ((0, 100), (100, 200), (200, 300)):
+        shipment = pack(before, first, stop)
+        assert shipment is not None
+        intake.take("ring", shipment)
+    assert intake.resume("unknown", 5) is None
+    assert intake.resume("ring", 300) == 300
+    filled(after, 400)  # the same up to 150, where a power failure has set it back
+    assert intake.resume("ring", 150) == 150
+    shipment = pack(after, 150, 400)
+    assert shipment is not None
+    assert intake.take("ring", shipment) == 400
+    assert ring.head == 300 + 250
+    # The first of them follows the frame that both have, not one whose number came again.
+    links = ring.column("prev")[300:303].tolist()
+    assert links == [149, 300, 301]
+    assert (intake.missing, intake.repeated) == (0, 0)
