@@ -228,6 +228,7 @@ class Gateway:
                 learners=self._config.cluster.learners,
                 gateway=self._post.number,
                 on_weights=lambda new: _on_loop(loop, lambda: agent.play_with(new)),
+                tell=lambda text: _on_loop(loop, lambda: self.events.add(text, "error")),
             )
 
         try:

@@ -6,14 +6,14 @@ import contextlib
 import dataclasses
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from typing import Any
 
 import numpy as np
 import ray
 import torch
-from ray.exceptions import GetTimeoutError, RayError
+from ray.exceptions import RayError
 
 from server.cluster.fabric import INTAKE, Actor, Fabric, reason
 from server.learn.intake import Shipment
@@ -75,6 +75,18 @@ _OF_ALL: dict[str, Callable[[list[Any]], Any]] = {
 }
 
 
+@contextlib.contextmanager
+def _or_lost() -> Iterator[None]:
+    """Take whatever goes wrong in Ray for a learner that cannot be reached now.
+
+    A store or a disk that is full may have room the next time, like one that does not answer.
+    """
+    try:
+        yield
+    except RayError as error:
+        raise LostError(reason(error)) from error
+
+
 class LearnerPost:
     """The actor, for a gateway: every question waits for its answer."""
 
@@ -82,6 +94,7 @@ class LearnerPost:
         self._handle = actor.handle
 
     @classmethod
+    @_or_lost()
     def reach(cls, fabric: Fabric, name: str) -> LearnerPost:
         """Find the learner of that name."""
         actor = fabric.find(name)
@@ -89,29 +102,26 @@ class LearnerPost:
             raise LostError(f"there is no {name}")
         return cls(actor)
 
-    def hear(self, stream: str) -> Ack:
+    @_or_lost()
+    def hear(self, stream: str, head: int) -> Ack:
         """Ask how things are."""
         hearing = self._handle.hear.options(concurrency_group=INTAKE)
-        ack: Ack = self._answer(hearing.remote(stream))
+        ack: Ack = ray.get(hearing.remote(stream, head), timeout=_PATIENCE_S)
         return ack
 
+    @_or_lost()
     def take(self, stream: str, life: str, shipment: Shipment) -> Ack:
         """Have frames taken: into shared memory here, from there to wherever the learner is."""
         there = ray.put(shipment)
         taking = self._handle.take.options(concurrency_group=INTAKE)
-        ack: Ack = self._answer(taking.remote(stream, life, there))
+        ack: Ack = ray.get(taking.remote(stream, life, there), timeout=_PATIENCE_S)
         return ack
 
+    @_or_lost()
     def weights(self) -> Weights:
         """Fetch the newest weights that were put out."""
-        (out,) = self._answer(self._handle.newest.remote())
-        return own(self._answer(out))
-
-    def _answer(self, reference: Any) -> Any:
-        try:
-            return ray.get(reference, timeout=_PATIENCE_S)
-        except (RayError, GetTimeoutError) as error:
-            raise LostError(reason(error)) from error
+        (out,) = ray.get(self._handle.newest.remote(), timeout=_PATIENCE_S)
+        return own(ray.get(out, timeout=_PATIENCE_S))
 
 
 def own(weights: Weights) -> Weights:

@@ -51,16 +51,16 @@ class _Ringed:
 
     # --- for the gateways -------------------------------------------------------------------
 
-    def hear(self, stream: str) -> Ack:
-        """Say what is expected next of a stream, and which weights are out."""
-        return Ack(self._life, self._intake.expected(stream), self._out_version)
+    def hear(self, stream: str, head: int) -> Ack:
+        """Say what is expected next of a stream with that head, and which weights are out."""
+        return Ack(self._life, self._intake.resume(stream, head), self._out_version)
 
     def take(self, stream: str, life: str, shipment: Shipment) -> Ack:
         """Take a shipment that is meant for us; the same one twice is taken once."""
         if life == self._life:  # or our ring is another, which lacks the frames before these
             self._intake.take(stream, shipment)
             self._arrived()
-        return self.hear(stream)
+        return Ack(self._life, self._intake.expected(stream), self._out_version)
 
     def _arrived(self) -> None:
         """Hear that there are new frames."""

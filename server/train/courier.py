@@ -45,8 +45,8 @@ class Ack(NamedTuple):
 class Correspondent(Protocol):
     """A learner that can be reached; each of these waits for its answer, or raises LostError."""
 
-    def hear(self, stream: str) -> Ack:
-        """Ask how things are."""
+    def hear(self, stream: str, head: int) -> Ack:
+        """Ask how things are, with a stream that has frames up to the head."""
 
     def take(self, stream: str, life: str, shipment: Shipment) -> Ack:
         """Have frames taken by the learner of that life, and by no other."""
@@ -71,14 +71,23 @@ class Line:
     """One learner, and how far it has got its share of the frames."""
 
     def __init__(
-        self, stream: str, replay: Replay, reach: Callable[[], Correspondent], share: Share
+        self,
+        stream: str,
+        replay: Replay,
+        reach: Callable[[], Correspondent],
+        share: Share,
+        tell: Callable[[str], None],
     ) -> None:
         self._stream = stream
         self._replay = replay
         self._reach = reach
         self._share = share
+        self._tell = tell
         self._learner: Correspondent | None = None
         self._cursor = replay.oldest
+        # Frames that may have been shipped, by us or before us. If the learner expects one beyond
+        # them, the ring has lost some that it had, and their numbers are given out again.
+        self._shipped = replay.head
         self._heard_s = 0.0
         row_bytes = replay.layout.size_bytes() // replay.layout.capacity + 1
         self._most = max(1, min(_MOST_FRAMES, _MOST_BYTES // row_bytes))
@@ -99,23 +108,32 @@ class Line:
             self._converse(on_weights)
             self.problem = ""
         except LostError as error:
-            self.falls += self._learner is not None
-            self._learner = None
-            self.problem = str(error)
+            self._lose(str(error))
+        except Exception as error:  # the rim of the thread: told, and tried again like any other
+            problem = f"{type(error).__name__}: {error}"
+            if problem != self.problem:
+                self._tell(f"frames are not shipped: {problem}")
+            self._lose(problem)
+
+    def _lose(self, problem: str) -> None:
+        self.falls += self._learner is not None
+        self._learner = None
+        self.problem = problem
 
     def _converse(self, on_weights: Callable[[Weights], None] | None) -> None:
         if self._learner is None:
             learner = self._reach()
-            self._hear(learner.hear(self._stream))
+            self._hear(learner.hear(self._stream, self._shipped))
             self._learner = learner
         due = self._replay.head  # what comes meanwhile waits for its turn, or this would never end
         while (shipment := self._next(due)) is not None:
+            self._shipped = max(self._shipped, shipment.stop)
             self._hear(self._learner.take(self._stream, self.life, shipment))
             self.shipments += 1
             self.frames += shipment.stop - shipment.first
             self.size_bytes += shipment.size_bytes
         if time.monotonic() - self._heard_s >= _IDLE_S:
-            self._hear(self._learner.hear(self._stream))
+            self._hear(self._learner.hear(self._stream, self._shipped))
         if self.news and on_weights is not None:
             weights = self._learner.weights()
             self.version, self.news = weights.version, False
@@ -157,13 +175,20 @@ class Courier:
         weights: Weights,
         reach: Callable[[int], Correspondent],
         on_weights: Callable[[Weights], None],
+        tell: Callable[[str], None],
         learners: int = 1,
         gateway: int = 0,
     ) -> None:
         self._first_weights = weights
         self._on_weights = on_weights
         self._lines = [
-            Line(stream, replay, functools.partial(reach, rank), Share(rank, learners, gateway))
+            Line(
+                stream,
+                replay,
+                functools.partial(reach, rank),
+                Share(rank, learners, gateway),
+                lambda text: tell(f"agent {name}: {text}"),
+            )
             for rank in range(learners)
         ]
         self._seconds = 0.0

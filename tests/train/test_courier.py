@@ -27,6 +27,7 @@ class Far:
     def __init__(self) -> None:
         self.dice = random.Random(1)
         self.faults = 0.0
+        self.fault: type[Exception] = LostError
         self.version = 1
         self.begin("first")
 
@@ -39,16 +40,16 @@ class Far:
         self.fail("nobody there")
         return self
 
-    def hear(self, stream: str) -> Ack:
+    def hear(self, stream: str, head: int) -> Ack:
         self.fail("no question arrived")
-        return Ack(self.life, self.intake.expected(stream), self.version)
+        return Ack(self.life, self.intake.resume(stream, head), self.version)
 
     def take(self, stream: str, life: str, shipment: Shipment) -> Ack:
         self.fail("no shipment arrived")
         if life == self.life:
             self.intake.take(stream, shipment)
         self.fail("no answer came back")
-        return self.hear(stream)
+        return Ack(self.life, self.intake.expected(stream), self.version)
 
     def weights(self) -> Weights:
         self.fail("no weights came")
@@ -56,7 +57,7 @@ class Far:
 
     def fail(self, how: str) -> None:
         if self.dice.random() < self.faults:
-            raise LostError(how)
+            raise self.fault(how)
 
 
 class Stage:
@@ -65,6 +66,11 @@ class Stage:
     def __init__(self) -> None:
         self.replay, self.far = Replay.in_memory(LAYOUT), Far()
         self.played: list[int] = []
+        self.told: list[str] = []
+        self.begin()
+
+    def begin(self) -> None:
+        """Ship what is in the ring from now on."""
         self.courier = Courier(
             name="test",
             stream="ring",
@@ -72,6 +78,7 @@ class Stage:
             weights=Weights(0, 0, 0.0, np.zeros(1, np.float32)),
             reach=self.far.reach,
             on_weights=lambda weights: self.played.append(weights.version),
+            tell=self.told.append,
         )
         self.courier.start()
 
@@ -154,6 +161,43 @@ def test_while_the_learner_is_away_frames_wait_and_only_overwritten_ones_are_los
     stage.far.ring.check_valid()
 
 
+def test_an_error_that_nobody_foresaw_is_told_once_and_shipping_goes_on_trying(
+    stage: Stage,
+) -> None:
+    stage.far.fault, stage.far.faults = ZeroDivisionError, 1.0
+    stage.play(100)
+    until(lambda: stage.courier.problem == "ZeroDivisionError: nobody there")
+    time.sleep(0.05)  # many tries
+    assert stage.told == ["agent test: frames are not shipped: ZeroDivisionError: nobody there"]
+    stage.far.faults = 0.5
+    until(stage.arrived)
+    until(lambda: stage.courier.shipping.falls > 0)  # after they had spoken, too
+    stage.far.faults = 0.0
+    until(lambda: stage.courier.problem == "")
+    stage.check()
+    until(lambda: stage.played != [])
+
+
+def test_frames_of_a_ring_that_came_back_with_fewer_are_shipped_as_new_ones(stage: Stage) -> None:
+    stage.play(500)
+    until(stage.arrived)
+    assert stage.courier.stop(5.0)
+    # A power failure: of the file, only what came earlier was on the disk.
+    lost, stage.replay = stage.replay, Replay.in_memory(LAYOUT)
+    stage.play(300)
+    stage.far.faults = 1.0
+    stage.begin()
+    stage.play(300)  # more than were lost, before the learner is there
+    stage.far.faults = 0.0
+    until(lambda: stage.courier.shipping.backlog == 0)
+    shown = stage.far.ring.column("observation")[: stage.far.ring.head, 0].tolist()
+    assert shown == [*range(lost.head), *range(300, 600)]
+    stage.far.ring.check_valid()
+    stage.play(50)  # from here on all is as ever
+    until(lambda: stage.far.ring.head == 500 + 350)
+    assert (stage.courier.shipping.lost, stage.far.intake.repeated) == (0, 0)
+
+
 def test_several_learners_get_each_frame_once_among_them_and_weights_come_from_the_first(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -171,6 +215,7 @@ def test_several_learners_get_each_frame_once_among_them_and_weights_come_from_t
         weights=Weights(0, 0, 0.0, np.zeros(1, np.float32)),
         reach=lambda rank: ends[rank].reach(),
         on_weights=lambda weights: stage.played.append(weights.version),
+        tell=stage.told.append,
         learners=3,
         gateway=1,
     )
