@@ -150,7 +150,9 @@ def make_player(
     """
     layout = _layout(config, spaces)
     share = max(MIN_CAPACITY, layout.capacity // config.cluster.gateways)
-    replay = _open_replay(config, directory, dataclasses.replace(layout, capacity=share), events)
+    # A ring stays as large as it was made, however many gateways there are by now.
+    kept = dataclasses.replace(layout, capacity=share).as_kept(directory / _REPLAY)
+    replay = _open_replay(config, directory, kept, events)
     dice = _dice(config, f"{name}@{number}", replay.head)
     return Agent(
         directory=directory,

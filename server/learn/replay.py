@@ -132,6 +132,14 @@ class Layout:
         fitting = USUAL_CAPACITY * USUAL_BYTES // million.size_bytes() // 1000 * 1000
         return cls.of(spaces, min(USUAL_CAPACITY, max(fitting, least, MIN_CAPACITY)))
 
+    def as_kept(self, path: Path) -> Layout:
+        """Give the layout with the capacity of the replay in a file, if there is one."""
+        if not path.exists():
+            return self
+        with path.open("rb") as file:
+            found = _read_layout(path, file.read(_HEADER_BYTES))
+        return dataclasses.replace(self, capacity=found.capacity)
+
     def columns(self) -> dict[str, tuple[str, tuple[int, ...]]]:
         """Give each column's dtype and shape."""
         one = (self.capacity,)

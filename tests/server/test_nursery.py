@@ -13,9 +13,12 @@ import config
 from server.agent import Agent
 from server.controls import Controls
 from server.learn.checkpoint import CheckpointError
-from server.nursery import make_agent
+from server.learn.network import Weights
+from server.learn.replay import Replay
+from server.nursery import make_agent, make_player
 from server.spaces import Actions, Discrete, Observation, Spaces
 from server.stats import EventLog
+from server.train.courier import Correspondent, Courier, LostError
 
 ACTIONS = Actions((Discrete("stick", 3),), ())
 VIEWS = {
@@ -103,3 +106,49 @@ def test_a_checkpoint_of_another_stack_or_trunk_is_refused(
         CheckpointError, match=r"frame_stack = 4.*use --frame-stack 4 --trunk small"
     ):
         made("image", replay=MEMORY, network={"frame_stack": 2, "trunk": "nature"})
+
+
+def away(rank: int) -> Correspondent:
+    raise LostError("nobody is there")
+
+
+def test_a_gateways_ring_keeps_its_size_and_frames_with_another_number_of_gateways(
+    tmp_path: Path,
+) -> None:
+    def ring(gateways: int) -> Replay:
+        agent = make_player(
+            config.from_values(
+                {
+                    "cluster": {"cluster": "auto", "gateways": gateways},
+                    "replay": {"replay_capacity": 20_000},
+                }
+            ),
+            tmp_path,
+            "ram",
+            "game",
+            Spaces(VIEWS["ram"], ACTIONS, ("r",)),
+            number=0,
+            controls=Controls(training=False),
+            events=EventLog(),
+            schedule_call=lambda call: None,
+            home=home,
+            on_episode=lambda client, total, guided: None,
+        )
+        return agent.replay
+
+    def home(replay: Replay, weights: Weights) -> Courier:
+        return Courier(
+            name="ram",
+            stream="ring",
+            replay=replay,
+            weights=weights,
+            reach=away,
+            on_weights=lambda new: None,
+            tell=lambda text: None,
+        )
+
+    first = ring(2)
+    assert first.layout.capacity == 10_000
+    first.append_one(bytes(128), [0], [], 0.0, 0, 0, 1, -1)
+    for gateways in (4, 1):
+        assert (ring(gateways).layout.capacity, ring(gateways).head) == (10_000, 1)
