@@ -21,7 +21,7 @@ from server.learn.network import Weights
 from server.learn.recipe import Recipe
 from server.learn.replay import MIN_CAPACITY, Layout, Replay
 from server.train.process import Falls, LearnerError
-from server.train.trainer import State, TrainerState, done
+from server.train.trainer import State, TrainerState, done, fulfil
 
 _MOST_FALLS = 3
 _FALLS_WINDOW_S = 600.0
@@ -135,7 +135,8 @@ class TrainingActor:
         self._learner: Learner | None = plan.recipe.make(replay)  # until the actor has its own
         self._first_state: State = self._learner.get_state()
         self._first_report = self._learner.report
-        self._hand: Hand | None = None
+        self._hand: Hand | None = None  # none while the next one is being hired
+        self._hiring: Future[Hand] | None = None
         self._told = Told(time.time_ns(), controls)  # later than any that came from elsewhere
         self._look: Future[Progress] | None = None
         self._progress: Progress | None = None
@@ -213,9 +214,12 @@ class TrainingActor:
     def stop(self, timeout_s: float) -> bool:
         """End training after the sample under way; False if it did not end in time."""
         self._stopping = True
-        if self._hand is None:
+        if self._learner is not None:
             return True
         with contextlib.suppress(Exception):  # it fell just now: there is nothing to save
+            if self._hiring is not None:
+                self._hand = self._hiring.result(timeout_s)
+            assert self._hand is not None
             ended: bool = self._hand.ask("stop", timeout_s).result(timeout_s + 1.0)
             return ended
         return False
@@ -224,9 +228,12 @@ class TrainingActor:
 
     def tend(self) -> None:
         """Hear how it goes, and start another one if it fell; call it often."""
-        if self._hand is None or self._dead or self._stopping:
+        if self._learner is not None or self._dead or self._stopping:
             return
-        if self._look is not None:
+        if self._hiring is not None:
+            if self._hiring.done():
+                self._begin_with(self._hiring)
+        elif self._look is not None:
             if not self._look.done():
                 return
             problem = self._look.exception()
@@ -236,31 +243,46 @@ class TrainingActor:
                 self._progress = self._look.result()
                 self.ring.size = self._progress.replay_size
                 self._ask_again()
-        if not self._dead:
+        if self._hand is not None and not self._dead:
             self._look = self._hand.ask("progress")
 
+    def _begin_with(self, hired: Future[Hand]) -> None:
+        """Go on with the one that was hired; one that could not be is as good as fallen."""
+        self._hiring = None
+        if (problem := hired.exception()) is not None:
+            self._fell(problem)
+            return
+        self._hand = hired.result()
+        self._hand.ask("follow", self._told)
+
     def _fell(self, problem: BaseException) -> None:
-        """Start another one from the newest checkpoint; too many in a short time are the end."""
-        assert self._hand is not None
-        self._hand.dismiss()
+        """Have another one started; too many that fall in a short time are the end."""
+        if self._hand is not None:
+            self._hand.dismiss()
+        self._hand = self._look = None
         count, minutes = self._falls.count(time.monotonic()), _FALLS_WINDOW_S / 60
         fall = f"the learner of agent {self._plan.name} fell: {_reason(problem)}"
         if count > _MOST_FALLS:
             self._dead = True
+            self._ask_again()  # in vain: whoever waits must hear of it
             self._on_death(LearnerError(f"{fall}; {count} times in {minutes:.0f} minutes"))
             return
-        state = self._newest_state() or self._first_state
-        self._on_fall(
-            f"{fall}; started again from step {state['counters']['steps']:,} of "
-            f"{self.report.steps:,}, {count} of at most {_MOST_FALLS} times in "
-            f"{minutes:.0f} minutes"
-        )
-        self._progress = None
-        self._hand = self._hire(self._plan, state)
-        self._hand.ask("follow", self._told)
+        steps, self._progress = self.report.steps, None
+
+        def hire() -> Hand:
+            """Start it from the newest checkpoint: its disk and the cluster are waited for."""
+            state = self._newest_state() or self._first_state
+            self._on_fall(
+                f"{fall}; started again from step {state['counters']['steps']:,} of {steps:,}, "
+                f"{count} of at most {_MOST_FALLS} times in {minutes:.0f} minutes"
+            )
+            return self._hire(self._plan, state)
+
+        self._hiring = Future()
+        threading.Thread(target=fulfil, args=(self._hiring, hire), daemon=True).start()
 
     def _ask_again(self) -> None:
-        """Ask the one that answers what the one before it could not."""
+        """Ask what the one before could not answer any more."""
         with self._gate:
             again, self._again = self._again, []
         for ask in again:
@@ -276,8 +298,9 @@ class TrainingActor:
         future: Future[Any] = Future()
 
         def ask() -> None:
-            assert self._hand is not None
-            self._hand.ask(method).add_done_callback(hear)
+            hand = self._hand
+            answer = hand.ask(method) if hand else _failed(LearnerError("it is not there"))
+            answer.add_done_callback(hear)
 
         def hear(answer: Future[Any]) -> None:
             problem = answer.exception()
@@ -292,6 +315,13 @@ class TrainingActor:
 
         ask()
         return future
+
+
+def _failed(problem: BaseException) -> Future[Any]:
+    """Give the answer of one who cannot answer."""
+    future: Future[Any] = Future()
+    future.set_exception(problem)
+    return future
 
 
 def _reason(problem: BaseException) -> str:
