@@ -201,7 +201,8 @@ class App:
         self.events.listen(self._terminal.show_event)
         with self._signals():
             try:
-                await self.startup()
+                with self._all_or_nothing():
+                    await self.startup()
                 async with self._terminal:
                     await self._stop.wait()
                     await self.shutdown()
@@ -213,6 +214,16 @@ class App:
         if not self._failures and sys.stdout.isatty():
             print(f"saved in {_short(self._run.path)}; start it again to go on")
         return 1 if self._failures else 0
+
+    @contextlib.contextmanager
+    def _all_or_nothing(self) -> Iterator[None]:
+        """Leave nothing on a cluster of a start that fails: nobody would steer it."""
+        try:
+            yield
+        except BaseException:
+            if self.conductor is not None:
+                self.conductor.abandon()
+            raise
 
     async def startup(self) -> None:
         """Listen, open the run, take up its agents, start the emulators."""
@@ -240,7 +251,7 @@ class App:
         if self._run.kept_as is not None:
             self.events.add(f"starting over; the old run is kept as {_short(self._run.kept_as)}")
         if self.conductor is not None:
-            self.conductor.open(self._run.path)
+            self.conductor.open(self._run.path, self._run.kept_as)
         described = versions.described(config)
         self._run.note_start(described)
         self._curves = Curves(

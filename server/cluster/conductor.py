@@ -17,6 +17,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ray.exceptions import RayError
+
 from config import Config
 from server import document
 from server.agent import Agent
@@ -98,13 +100,17 @@ class Conductor:
         self._learners: dict[str, tuple[list[Node], Hand]] = {}  # by agent
         self._before: dict[str, int] = {}  # frames by agent that no living gateway has counted
         self._directory = Path()
+        self._started: list[Actor] = []  # by us; those that were found are not among them
 
     # --- its life, in reading order ---------------------------------------------------------
 
-    def open(self, run: Path) -> None:
-        """Know the run, and which actors are its own."""
+    def open(self, run: Path, kept_as: Path | None) -> None:
+        """Know the run, and which actors are its own; end those of the one that it starts over."""
+        if kept_as is not None and (ended := _known_identity(kept_as)):
+            self._fabric.enter(run.name, ended)
+            self._fabric.clear()
         identity = _identity(run)
-        self._fabric.enter(run.name, identity, fresh=self._config.run.fresh)
+        self._fabric.enter(run.name, identity)
         self._nodes = self._fabric.nodes()
         self._check_cards()
         self._directory = run / "gateways" / identity
@@ -116,6 +122,12 @@ class Conductor:
         for gateway in self._gateways:
             await self._settle(gateway)
         await self._look_all()
+
+    def abandon(self) -> None:
+        """End what we have started, as not all of it could be; what was found goes on."""
+        for actor in self._started:
+            actor.dismiss()
+        self._started = []
 
     async def _settle(self, gateway: _Gateway) -> None:
         """Wait for a gateway's first answer; one that was at work already knows what it counts."""
@@ -289,9 +301,9 @@ class Conductor:
             "gpus": 1.0 if plan.recipe.device == "cuda" else 0.0,
         }
         name = learner_name(plan.name)
-        leader = self._fabric.start(LearnerActor, name, homes[0], plan, arrays, **how)
+        leader = self._start_actor(LearnerActor, name, homes[0], plan, arrays, **how)
         followers = [
-            self._fabric.start(
+            self._start_actor(
                 FollowerActor,
                 learner_name(plan.name, rank),
                 homes[rank],
@@ -307,6 +319,11 @@ class Conductor:
         hand = hands[0] if len(hands) == 1 else GroupHand(hands)
         self._learners[name] = (homes, hand)
         return hand
+
+    def _start_actor(self, kind: type, name: str, node: Node, *arguments: Any, **how: Any) -> Actor:
+        actor = self._fabric.start(kind, name, node, *arguments, **how)
+        self._started.append(actor)
+        return actor
 
     def _check_cards(self) -> None:
         """Refuse learners that would wait for a graphics card for ever."""
@@ -349,7 +366,7 @@ class Conductor:
         if found is not None:
             return found
         agents = {name: (agent.game, agent.spaces) for name, agent in self._agents.items()}
-        return self._fabric.start(
+        return self._start_actor(
             GatewayActor,
             f"gateway-{post.number}",
             post.node,
@@ -368,7 +385,8 @@ class Conductor:
             if not gateway.problem:
                 gateway.problem = reason(error)
                 self._events.add(f"{gateway.name} does not answer: {gateway.problem}", "warning")
-            await asyncio.to_thread(self._replace_if_gone, gateway)
+            with contextlib.suppress(ClusterError, RayError):  # the next look tries it again
+                await asyncio.to_thread(self._replace_if_gone, gateway)
             return
         if gateway.problem:
             gateway.problem = ""
@@ -494,12 +512,18 @@ def _share(launch: Launch, nodes: list[Node], number: int) -> int:
 
 def _identity(run: Path) -> str:
     """Give what tells this run from others of its name, made with the run's first cluster."""
-    path = run / _IDENTITY
-    with contextlib.suppress(OSError, ValueError, KeyError):
-        return str(document.read(path)[0]["identity"])
+    if known := _known_identity(run):
+        return known
     identity = secrets.token_hex(4)
-    document.write(path, {"identity": identity})
+    document.write(run / _IDENTITY, {"identity": identity})
     return identity
+
+
+def _known_identity(run: Path) -> str:
+    """Give the same of a run that may never have been on a cluster; "" then."""
+    with contextlib.suppress(OSError, ValueError, KeyError):
+        return str(document.read(run / _IDENTITY)[0]["identity"])
+    return ""
 
 
 def _newest_state(directory: Path) -> State | None:

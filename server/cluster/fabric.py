@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import logging
 import os
@@ -14,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import ray
+from ray.exceptions import RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from server.cluster import ClusterError
@@ -53,7 +55,8 @@ class Actor:
 
     def dismiss(self) -> None:
         """End it, if it still lives."""
-        ray.kill(self.handle, no_restart=True)
+        with contextlib.suppress(RayError):
+            ray.kill(self.handle, no_restart=True)
 
 
 class Fabric:
@@ -78,16 +81,17 @@ class Fabric:
             raise ClusterError(_unreachable(address, error)) from error
         return cls("")
 
-    def enter(self, run: str, identity: str, *, fresh: bool) -> None:
-        """Find and start the actors of one run from now on; of older ones with its name, end all.
-
-        Those are left alone unless the run is fresh: they may be somebody else's.
-        """
+    def enter(self, run: str, identity: str) -> None:
+        """Find and start the actors of one run from now on."""
         self.space = f"coinop/{run}/{identity}"
-        for found in ray.util.list_named_actors(all_namespaces=True) if fresh else ():
-            space = found["namespace"]
-            if space.startswith(f"coinop/{run}/") and space != self.space:
-                ray.kill(ray.get_actor(found["name"], namespace=space), no_restart=True)
+
+    def clear(self) -> None:
+        """End every actor of the run; those of others, even of its name, are left alone."""
+        for found in ray.util.list_named_actors(all_namespaces=True):
+            if found["namespace"] != self.space:
+                continue
+            if (actor := self.find(found["name"])) is not None:  # or it has just ended
+                actor.dismiss()
 
     def leave(self) -> None:
         """Leave the cluster; one that we started ends."""
@@ -138,9 +142,9 @@ class Fabric:
         while True:
             try:
                 return Actor(asked.remote(*arguments))
-            except ValueError:  # the one before it is not quite gone
+            except ValueError as error:  # the one before it is not quite gone
                 if time.monotonic() > deadline:
-                    raise
+                    raise ClusterError(f"{name} cannot be started: {reason(error)}") from error
                 time.sleep(_NAP_S)
 
 

@@ -45,8 +45,7 @@ class LearnerHand:
 
     def dismiss(self) -> None:
         """End it, if it still lives."""
-        with contextlib.suppress(RayError):
-            self._actor.dismiss()
+        self._actor.dismiss()
 
 
 class GroupHand:

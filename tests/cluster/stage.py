@@ -112,7 +112,7 @@ class Stage:
         """Ask an actor, or the one that takes its place."""
         fabric = Fabric("")
         identity = document.read(self.runs / "default" / "cluster.json")[0]["identity"]
-        fabric.enter("default", identity, fresh=False)
+        fabric.enter("default", identity)
         deadline = time.monotonic() + 60
         while True:
             actor = fabric.find(name)

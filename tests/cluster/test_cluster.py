@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -13,6 +14,8 @@ from pathlib import Path
 import pytest
 from live import ROOT, Server, until
 
+from server import document
+from server.cluster.fabric import Fabric
 from server.controls import Command, Verb
 from tests.cluster.conftest import Nodes
 from tests.cluster.stage import LEARNER, Stage
@@ -151,6 +154,19 @@ def test_a_removed_node_takes_its_unshipped_frames_and_nothing_else(
     stage.rest()
     stage.every_answered_frame_is_there_once(lost=gone)
     assert stage.server.stop() == 0, stage.server.text
+
+
+def test_a_start_that_fails_leaves_nothing_behind(nodes: Nodes, tmp_path: Path, ports: int) -> None:
+    with socket.create_server(("127.0.0.1", ports + 1)):  # where the second gateway would listen
+        server = Server(
+            tmp_path, "--cluster", nodes.address, "--gateways", "2", "--port", str(ports)
+        )
+        assert server.wait() == 2
+    server.kill()
+    assert "gateway 1 cannot be started" in server.text
+    identity = document.read(tmp_path / "default" / "cluster.json")[0]["identity"]
+    until(lambda: Fabric(f"coinop/default/{identity}").find("gateway-0") is None)
+    socket.create_server(("127.0.0.1", ports)).close()
 
 
 def test_without_ray_a_cluster_is_one_clear_line_and_nothing_else_needs_it(tmp_path: Path) -> None:
