@@ -693,7 +693,6 @@ class App:
 def serve(config: Config, *, token: str) -> int:
     """Run the server until it ends; give the process's exit code."""
     os.umask(_OWNER_ONLY)
-    descriptors.allow(2 * config.server.max_clients)  # half of them may not have said Hello yet
     prepare_process(config)
     with contextlib.ExitStack() as stack:
         try:
@@ -722,10 +721,12 @@ def _join(config: Config, stack: contextlib.ExitStack) -> Fabric | None:
 
 
 def prepare_process(config: Config) -> None:
-    """Set what holds for the whole process: one torch thread, quick hand-over of Python's lock.
+    """Set what holds for the whole process, which serves clients here or as a gateway.
 
-    The calling thread is the event loop's: of all that want a core it is the one in a hurry.
+    One torch thread, quick hand-over of Python's lock, and as many connections as may come. The
+    calling thread is the event loop's: of all that want a core it is the one in a hurry.
     """
+    descriptors.allow(2 * config.server.max_clients)  # half of them may not have said Hello yet
     urgency.claim()
     native.library()  # compiled now, if ever: later somebody would wait for it
     torch.set_num_threads(1)
