@@ -10,7 +10,7 @@ from typing import Any
 
 import config
 from server import nursery
-from server.agent import Agent
+from server.agent import LearningAgent
 from server.app import App, prepare_process
 from server.learn.learner import Learner
 
@@ -42,7 +42,7 @@ async def server(fabric: Any = None, **settings: dict[str, Any]) -> AsyncIterato
                 raise RuntimeError("; ".join(problems))
 
 
-def agent_of(app: App) -> Agent:
+def agent_of(app: App) -> LearningAgent:
     """Give the agent that the load clients feed."""
     return app.agents[AGENT]
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection
 from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from server import trend
 from server.batcher import Batcher
@@ -27,7 +27,7 @@ from server.learn.schedule import Linear
 from server.session import Session
 from server.spaces import Spaces
 from server.stats import RETURN_HISTORY, RETURN_WINDOW, AgentView, Histogram, Rate, Score, Share
-from server.train.trainer import Trainer, TrainerState
+from server.train.trainer import Home, Trainer, TrainerState
 from server.trend import Trend
 
 SCHEDULED = ("epsilon", "expert_ratio", "learning_rate")  # live settings that naturals() gives
@@ -63,7 +63,7 @@ class Memory(Protocol):
 
 
 class Agent:
-    """Owns the parts of one agent on the event loop's side."""
+    """Owns the parts of one agent on the event loop's side, wherever its learner is."""
 
     def __init__(
         self,
@@ -74,7 +74,7 @@ class Agent:
         shape: Shape,
         directory: Path,
         replay: Replay,
-        trainer: Trainer,
+        trainer: Home,
         policy: Policy,
         schedules: Schedules,
         controls: Controls,
@@ -282,56 +282,6 @@ class Agent:
         weights = self._policy.weights
         return weights is not None and weights.step == 0 < self.trainer.report.steps
 
-    async def save(self) -> None:
-        """Write a checkpoint; the disk is waited for in a thread of its own."""
-        try:
-            async with asyncio.timeout(_STATE_S):
-                state = await asyncio.wrap_future(self.trainer.learner_state())
-        except TimeoutError:
-            raise CheckpointError(
-                f"agent {self.name} is not saved: its learner has not answered for {_STATE_S:g} s; "
-                "the checkpoint before stays"
-            ) from None
-        bad = self.trainer.report.bad
-        # A bad step now and then is left out and does no harm: many in a row mean ruined weights.
-        if bad >= _STREAK or not all(part.isfinite().all() for part in state["tensors"].values()):
-            raise CheckpointError(
-                f"agent {self.name} is not saved while its steps are not finite ({bad} in a row); "
-                "the checkpoint before stays"
-            )
-        checkpoint = Checkpoint(
-            state["tensors"],
-            {
-                "agent": self.name,
-                "game": self.game,
-                "spaces": self.spaces.to_plain(),
-                "shape": self.shape.to_plain(),
-                "learner": state["counters"],
-                "frames": self.frames,
-                "episodes": self._episodes,
-                "returns": list(self._returns),
-                "return_best": self._best,
-                "return_trends": {str(t.frames): t.to_plain() for t in self._trends},
-                "guided_episodes": self._guided_episodes,
-                "guided_returns": list(self._guided_returns),
-            },
-        )
-        await asyncio.to_thread(checkpoints.save, self.directory, checkpoint)
-
-    def restore(self, checkpoint: Checkpoint) -> None:
-        """Go on from a checkpoint; before the trainer starts."""
-        plain = checkpoint.plain
-        self.trainer.restore({"tensors": checkpoint.tensors, "counters": plain["learner"]})
-        self._frames_before = max(0, plain["frames"] - self.replay.head)
-        self._episodes = plain["episodes"]
-        self._returns.extend(plain["returns"])
-        self._best = plain["return_best"]
-        # A checkpoint of before they were there has none of these.
-        for kept in self._trends:
-            kept.restore(plain.get("return_trends", {}).get(str(kept.frames), ()))
-        self._guided_episodes = plain.get("guided_episodes", 0)
-        self._guided_returns.extend(plain.get("guided_returns", ()))
-
     def start(self) -> None:
         """Load the first weights into play and start the trainer."""
         self._refresh_mix()
@@ -456,6 +406,65 @@ class Agent:
 
     def _mean_return(self) -> float | None:
         return _mean(list(self._returns)[-RETURN_WINDOW:])
+
+
+class LearningAgent(Agent):
+    """An agent whose learner is ours to keep: it can be saved, and go on from a checkpoint."""
+
+    trainer: Trainer
+
+    def __init__(self, *, trainer: Trainer, **parts: Any) -> None:
+        super().__init__(trainer=trainer, **parts)
+
+    async def save(self) -> None:
+        """Write a checkpoint; the disk is waited for in a thread of its own."""
+        try:
+            async with asyncio.timeout(_STATE_S):
+                state = await asyncio.wrap_future(self.trainer.learner_state())
+        except TimeoutError:
+            raise CheckpointError(
+                f"agent {self.name} is not saved: its learner has not answered for {_STATE_S:g} s; "
+                "the checkpoint before stays"
+            ) from None
+        bad = self.trainer.report.bad
+        # A bad step now and then is left out and does no harm: many in a row mean ruined weights.
+        if bad >= _STREAK or not all(part.isfinite().all() for part in state["tensors"].values()):
+            raise CheckpointError(
+                f"agent {self.name} is not saved while its steps are not finite ({bad} in a row); "
+                "the checkpoint before stays"
+            )
+        checkpoint = Checkpoint(
+            state["tensors"],
+            {
+                "agent": self.name,
+                "game": self.game,
+                "spaces": self.spaces.to_plain(),
+                "shape": self.shape.to_plain(),
+                "learner": state["counters"],
+                "frames": self.frames,
+                "episodes": self._episodes,
+                "returns": list(self._returns),
+                "return_best": self._best,
+                "return_trends": {str(t.frames): t.to_plain() for t in self._trends},
+                "guided_episodes": self._guided_episodes,
+                "guided_returns": list(self._guided_returns),
+            },
+        )
+        await asyncio.to_thread(checkpoints.save, self.directory, checkpoint)
+
+    def restore(self, checkpoint: Checkpoint) -> None:
+        """Go on from a checkpoint; before the trainer starts."""
+        plain = checkpoint.plain
+        self.trainer.restore({"tensors": checkpoint.tensors, "counters": plain["learner"]})
+        self._frames_before = max(0, plain["frames"] - self.replay.head)
+        self._episodes = plain["episodes"]
+        self._returns.extend(plain["returns"])
+        self._best = plain["return_best"]
+        # A checkpoint of before they were there has none of these.
+        for kept in self._trends:
+            kept.restore(plain.get("return_trends", {}).get(str(kept.frames), ()))
+        self._guided_episodes = plain.get("guided_episodes", 0)
+        self._guided_returns.extend(plain.get("guided_returns", ()))
 
 
 def _mean(values: Collection[float]) -> float | None:

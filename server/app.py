@@ -30,7 +30,7 @@ from server import governor as governor_module
 from server import helm as helm_module
 from server import journal as journal_module
 from server import probe as probe_module
-from server.agent import SCHEDULED, Agent
+from server.agent import SCHEDULED, Agent, LearningAgent
 from server.album import Album
 from server.cluster import ClusterError
 from server.console.terminal import Terminal
@@ -127,7 +127,7 @@ class App:
             refresh_s=config.console.refresh_s,
             status_interval_s=config.console.status_interval_s,
         )
-        self.agents: dict[str, Agent] = {}
+        self.agents: dict[str, LearningAgent] = {}
         self._examiner = Examiner(
             agents=self.agents,
             interval_s=config.evaluation.eval_interval_s,
@@ -590,7 +590,7 @@ class App:
             self._unfit.add(name)
             self.events.add(str(refusal), "error")
 
-    def _new_agent(self, name: str, game: str, spaces: Spaces) -> Agent:
+    def _new_agent(self, name: str, game: str, spaces: Spaces) -> LearningAgent:
         try:
             agent = self._make_agent(name, game, spaces)
             self._run.write_agent(name, game, spaces)
@@ -603,7 +603,7 @@ class App:
         self.events.add(f"new agent {name}: {spaces.describe()}; its replay takes {size:,.0f} MB")
         return agent
 
-    def _make_agent(self, name: str, game: str, spaces: Spaces) -> Agent:
+    def _make_agent(self, name: str, game: str, spaces: Spaces) -> LearningAgent:
         self._perch.leave()  # its trainer must not inherit the one core
         loop = asyncio.get_running_loop()
         directory, home = self._run.agent_directory(name), None

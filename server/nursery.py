@@ -12,7 +12,7 @@ import numpy as np
 
 import config as config_module
 from config import Config
-from server.agent import Agent, Memory, Schedules
+from server.agent import Agent, LearningAgent, Memory, Schedules
 from server.controls import Controls
 from server.dials import CLIENT, Value
 from server.learn import checkpoint as checkpoints
@@ -28,7 +28,7 @@ from server.stats import EventLog
 from server.train.actor import TrainingActor
 from server.train.process import TrainingProcess
 from server.train.thread import TrainingThread
-from server.train.trainer import Trainer
+from server.train.trainer import Home, Trainer
 from server.train.workers import TrainingWorkers
 
 _REPLAY = "replay.bin"
@@ -83,7 +83,7 @@ def make_agent(
     on_death: Callable[[str, BaseException], None],
     on_fall: Callable[[str], None],
     in_actor: Callable[[Recipe, Layout, Replay], TrainingActor] | None = None,
-) -> tuple[Agent, float | None]:
+) -> tuple[LearningAgent, float | None]:
     """Give the agent, and when it was last saved (seconds since the epoch) if it ever was.
 
     Where its learner is ``in_actor``, the frames are there too, and none are kept here.
@@ -117,7 +117,7 @@ def make_agent(
             on_fall=on_fall,
         )
     parts = _parts(config, name, game, spaces, dice)
-    agent = Agent(
+    agent = LearningAgent(
         directory=directory,
         replay=replay,
         memory=memory,
@@ -141,7 +141,7 @@ def make_player(
     controls: Controls,
     events: EventLog,
     schedule_call: Callable[[Callable[[], None]], object],
-    home: Callable[[Replay, Weights], Trainer],
+    home: Callable[[Replay, Weights], Home],
     on_episode: Callable[[str, float, bool], None],
 ) -> Agent:
     """Give an agent that only plays, at the gateway of that number: its learner is elsewhere.
@@ -193,7 +193,7 @@ def _dice(config: Config, name: str, frames: int) -> tuple[int, int, int]:
 
 
 def _resume(
-    agent: Agent,
+    agent: LearningAgent,
     checkpoint: Checkpoint | None,
     directory: Path,
     spaces: Spaces,

@@ -22,7 +22,7 @@ from server.learn.learner import Report
 from server.learn.network import Weights
 from server.learn.replay import Replay
 from server.learn.share import Share
-from server.train.trainer import State, TrainerState, done
+from server.train.trainer import TrainerState, done
 
 SHIP_S = 0.5  # between shipments: each takes some milliseconds of Python from the games
 _IDLE_S = 1.0  # between questions while nobody plays: new weights are heard of with the answers
@@ -227,10 +227,6 @@ class Courier:
         """Why a learner cannot be reached; "" while all can."""
         return next((line.problem for line in self._lines if line.problem), "")
 
-    def restore(self, state: State) -> None:
-        """Go on from nothing: a gateway keeps no learner's state."""
-        raise NotImplementedError("a gateway has no learner")
-
     def start(self) -> None:
         """Begin to ship."""
         self._thread.start()
@@ -250,10 +246,6 @@ class Courier:
     def weights(self) -> Future[Weights]:
         """Give what there is to play with before the learner has put out any."""
         return done(self._first_weights)
-
-    def learner_state(self) -> Future[State]:
-        """Give nothing: a gateway keeps no learner's state."""
-        raise NotImplementedError("a gateway has no learner")
 
     def refresh_target(self) -> Future[None]:
         """Leave it to others."""

@@ -30,7 +30,7 @@ class TrainerState(Enum):
     DEAD = "dead"
 
 
-class Trainer(Protocol):
+class Home(Protocol):
     """A learner's home, seen from the event loop: no call here waits for the learner."""
 
     @property
@@ -43,9 +43,6 @@ class Trainer(Protocol):
 
         Its counters only grow, unless its process fell: it goes on from its newest state.
         """
-
-    def restore(self, state: State) -> None:
-        """Go on from a kept state; only before the start."""
 
     def start(self) -> None:
         """Begin to train as soon as there is enough to learn from."""
@@ -65,17 +62,24 @@ class Trainer(Protocol):
     def weights(self) -> Future[Weights]:
         """Ask for a whole copy of the weights."""
 
-    def learner_state(self) -> Future[State]:
-        """Ask for everything that a checkpoint needs."""
-
     def refresh_target(self) -> Future[None]:
         """Ask that the target network become equal to the one that trains."""
 
     def stop(self, timeout_s: float) -> bool:
         """End after the sample under way; False if it did not end in time.
 
-        If it did, weights and state can still be asked for.
+        If it did, weights, and a state where there is one, can still be asked for.
         """
+
+
+class Trainer(Home, Protocol):
+    """A home whose learner is ours to keep: all but that of a gateway, which only plays."""
+
+    def restore(self, state: State) -> None:
+        """Go on from a kept state; only before the start."""
+
+    def learner_state(self) -> Future[State]:
+        """Ask for everything that a checkpoint needs."""
 
 
 def fulfil(future: Future[Any], function: Callable[[], Any]) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from server.agent import Agent, Schedules
+from server.agent import LearningAgent, Schedules
 from server.controls import Controls
 from server.learn import checkpoint as checkpoints
 from server.learn.checkpoint import CheckpointError
@@ -31,7 +31,7 @@ SPACES = Spaces(Observation("float32", (2,)), Actions((Discrete("s", 2),), ()), 
 SHAPE = Shape((8,))
 
 
-def make_agent(directory: Path, shape: Shape = SHAPE) -> Agent:
+def make_agent(directory: Path, shape: Shape = SHAPE) -> LearningAgent:
     replay = Replay.in_memory(Layout.of(SPACES, 4096))
     turns: list[Callable[[], None]] = []
     learner = Learner(
@@ -40,7 +40,7 @@ def make_agent(directory: Path, shape: Shape = SHAPE) -> Agent:
         rules=Rules(batch_size=4, steps_per_sample=2),
         sampler=UniformSampler(replay, 1),
     )
-    agent = Agent(
+    agent = LearningAgent(
         name="a",
         game="g",
         spaces=SPACES,
@@ -67,11 +67,11 @@ def make_agent(directory: Path, shape: Shape = SHAPE) -> Agent:
 
 
 @pytest.fixture
-def agent(tmp_path: Path) -> Agent:
+def agent(tmp_path: Path) -> LearningAgent:
     return make_agent(tmp_path)
 
 
-def feed(agent: Agent, returns: list[float]) -> None:
+def feed(agent: LearningAgent, returns: list[float]) -> None:
     """Play episodes of two frames with these returns."""
     session = Session(session_id="s", hello=Hello("t", "1", "g", "a", SPACES))
     sequence = 0
@@ -83,14 +83,14 @@ def feed(agent: Agent, returns: list[float]) -> None:
             sequence += 1
 
 
-def train_one_sample(agent: Agent) -> None:
+def train_one_sample(agent: LearningAgent) -> None:
     """Have the trainer, which is paused, train once."""
     trainer = agent.trainer
     assert isinstance(trainer, TrainingThread)
     assert trainer.call(trainer._learner.train).result(5)  # type: ignore[call-arg]
 
 
-def test_frames_episodes_and_returns(agent: Agent) -> None:
+def test_frames_episodes_and_returns(agent: LearningAgent) -> None:
     feed(agent, [float(n) for n in range(30)])
     view = agent.view()
     assert (view.frames, view.replay_size, view.episodes) == (60, 60, 30)
@@ -104,7 +104,7 @@ def test_frames_episodes_and_returns(agent: Agent) -> None:
     assert view.latency_p50_ms <= view.latency_p99_ms  # type: ignore[operator]
 
 
-def play(agent: Agent, episodes: list[list[tuple[float, Executed | None]]]) -> None:
+def play(agent: LearningAgent, episodes: list[list[tuple[float, Executed | None]]]) -> None:
     """Play episodes frame by frame, each with its reward and what was really done before it."""
     session = Session(session_id="s", hello=Hello("t", "1", "g", "a", SPACES))
     sequence = 0
@@ -123,7 +123,7 @@ HUMAN = Executed(Source.HUMAN, Choice([0], []))
 SCRIPT = Executed(Source.SCRIPT, Choice([0], []))
 
 
-def test_episodes_that_others_had_a_hand_in_are_counted_apart(agent: Agent) -> None:
+def test_episodes_that_others_had_a_hand_in_are_counted_apart(agent: LearningAgent) -> None:
     agent.set_controls(Controls(training=False, epsilon=0.0, expert_ratio=0.0))
     own = [(0.0, None), (2.0, None), (3.0, None)]
     play(agent, [own, [(0.0, None), (50.0, HUMAN), (0.0, None)], own, [(0.0, None), (9.0, SCRIPT)]])
@@ -132,7 +132,7 @@ def test_episodes_that_others_had_a_hand_in_are_counted_apart(agent: Agent) -> N
     assert (view.guided_episodes, view.guided_return_mean) == (2, 29.5)
 
 
-def test_an_episode_with_the_experts_actions_is_no_score_of_the_agent(agent: Agent) -> None:
+def test_an_episode_with_the_experts_actions_is_no_score_of_the_agent(agent: LearningAgent) -> None:
     agent.set_controls(Controls(training=False, epsilon=0.0, expert_ratio=1.0))
     play(agent, [[(0.0, None), (7.0, None)]])
     agent.set_controls(Controls(training=False, epsilon=0.0, expert_ratio=0.0))
@@ -142,7 +142,7 @@ def test_an_episode_with_the_experts_actions_is_no_score_of_the_agent(agent: Age
     assert (view.guided_episodes, view.guided_return_mean) == (1, 7.0)
 
 
-def test_an_answer_that_is_never_carried_out_makes_no_guided_episode(agent: Agent) -> None:
+def test_an_answer_that_is_never_carried_out_makes_no_guided_episode(agent: LearningAgent) -> None:
     """The expert's answer to an episode's last frame comes too late to matter."""
     session = Session(session_id="s", hello=Hello("t", "1", "g", "a", SPACES))
     nothing = np.zeros(2, np.float32).tobytes()
@@ -158,7 +158,9 @@ def test_an_answer_that_is_never_carried_out_makes_no_guided_episode(agent: Agen
     assert (agent.view().episodes, agent.view().guided_episodes) == (2, 0)
 
 
-def test_agreement_is_the_share_of_proposals_that_the_network_would_choose(agent: Agent) -> None:
+def test_agreement_is_the_share_of_proposals_that_the_network_would_choose(
+    agent: LearningAgent,
+) -> None:
     assert agent.view().agreement is None
     flat = np.zeros_like(agent.trainer.weights().result(5).flat)
     flat[-2:] = (0.0, 1.0)  # the last biases: choice 1 is worth more, whatever is seen
@@ -174,7 +176,7 @@ def test_agreement_is_the_share_of_proposals_that_the_network_would_choose(agent
     assert agent.view().agreement == 0.75
 
 
-def test_windows_hold_the_agents_own_episodes_of_the_last_frames(agent: Agent) -> None:
+def test_windows_hold_the_agents_own_episodes_of_the_last_frames(agent: LearningAgent) -> None:
     agent.set_controls(Controls(training=False, epsilon=0.0, expert_ratio=0.0))
     feed(agent, [1.0, 2.0, 3.0])  # each is two frames: half a point a frame
     play(agent, [[(0.0, None), (50.0, HUMAN), (0.0, None)]])
@@ -187,18 +189,18 @@ def test_windows_hold_the_agents_own_episodes_of_the_last_frames(agent: Agent) -
     assert [window.episodes for window in agent.view().return_windows] == [0, 3, 3]
 
 
-def test_the_best_mean_stays_when_the_returns_fall(agent: Agent) -> None:
+def test_the_best_mean_stays_when_the_returns_fall(agent: LearningAgent) -> None:
     feed(agent, [5.0] * 20 + [0.0] * 20)
     view = agent.view()
     assert (view.return_mean, view.return_best) == (0.0, 5.0)
 
 
-def test_there_is_no_best_before_a_full_window(agent: Agent) -> None:
+def test_there_is_no_best_before_a_full_window(agent: LearningAgent) -> None:
     feed(agent, [5.0] * 19)
     assert agent.view().return_best is None
 
 
-def test_schedules_follow_the_frames_and_overrides_win(agent: Agent) -> None:
+def test_schedules_follow_the_frames_and_overrides_win(agent: LearningAgent) -> None:
     feed(agent, [0.0] * 25)
     assert agent.mix() == Mix(0.95, 0.48, pytest.approx(0.4))
     agent.set_controls(Controls(training=False, epsilon=0.25, expert_ratio=0.0))
@@ -241,7 +243,7 @@ def test_noisy_layers_are_still_while_nothing_is_explored(
     agent.trainer.stop(5.0)
 
 
-def test_steps_are_counted_once_and_weights_are_as_old_as_their_copy(agent: Agent) -> None:
+def test_steps_are_counted_once_and_weights_are_as_old_as_their_copy(agent: LearningAgent) -> None:
     feed(agent, [1.0] * 20)
     train_one_sample(agent)
     view = agent.view()
@@ -256,7 +258,7 @@ def test_steps_are_counted_once_and_weights_are_as_old_as_their_copy(agent: Agen
     assert 0 <= view.weights_age_s < 5
 
 
-def test_what_is_saved_is_restored(agent: Agent, tmp_path: Path) -> None:
+def test_what_is_saved_is_restored(agent: LearningAgent, tmp_path: Path) -> None:
     feed(agent, [2.0] * 25)
     play(agent, [[(0.0, None), (50.0, HUMAN)]])
     train_one_sample(agent)
@@ -281,7 +283,7 @@ def test_what_is_saved_is_restored(agent: Agent, tmp_path: Path) -> None:
         assert getattr(after, name) == getattr(before, name), name
 
 
-def test_weights_that_grow_too_old_raise_an_alarm_until_new_ones_come(agent: Agent) -> None:
+def test_weights_that_grow_too_old_raise_an_alarm_until_new_ones_come(agent: LearningAgent) -> None:
     assert agent.watch_weights(60.0) == "" and not agent.view().weights_stale
     time.sleep(0.05)
     assert "agent a plays with weights that are 0 s old" in agent.watch_weights(0.01)
@@ -292,7 +294,7 @@ def test_weights_that_grow_too_old_raise_an_alarm_until_new_ones_come(agent: Age
     assert not agent.view().weights_stale
 
 
-def test_a_ruined_learner_goes_back_by_itself_and_is_not_saved_before(agent: Agent) -> None:
+def test_a_ruined_learner_goes_back_by_itself_and_is_not_saved_before(agent: LearningAgent) -> None:
     feed(agent, [1.0] * 60)
     train_one_sample(agent)
     asyncio.run(agent.save())
@@ -312,7 +314,7 @@ def test_a_ruined_learner_goes_back_by_itself_and_is_not_saved_before(agent: Age
     asyncio.run(agent.save())
 
 
-def test_a_single_bad_step_does_not_keep_an_agent_from_being_saved(agent: Agent) -> None:
+def test_a_single_bad_step_does_not_keep_an_agent_from_being_saved(agent: LearningAgent) -> None:
     feed(agent, [1.0] * 60)
     train_one_sample(agent)
     learner: Learner = agent.trainer._learner  # type: ignore[attr-defined]

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import config
-from server.agent import Agent
+from server.agent import LearningAgent
 from server.controls import Controls
 from server.learn.checkpoint import CheckpointError
 from server.learn.network import Weights
@@ -29,8 +29,8 @@ VIEWS = {
 
 
 @pytest.fixture
-def made(tmp_path: Path) -> Callable[..., tuple[Agent, list[str]]]:
-    def make(view: str, **settings: dict[str, Any]) -> tuple[Agent, list[str]]:
+def made(tmp_path: Path) -> Callable[..., tuple[LearningAgent, list[str]]]:
+    def make(view: str, **settings: dict[str, Any]) -> tuple[LearningAgent, list[str]]:
         events = EventLog()
         agent, _ = make_agent(
             config.from_values({**settings, "trainer": {"training": False}}),
@@ -63,7 +63,7 @@ MEMORY = {"replay_storage": "memory"}
     ],
 )
 def test_stack_and_trunk_follow_from_what_the_game_shows(
-    made: Callable[..., tuple[Agent, list[str]]],
+    made: Callable[..., tuple[LearningAgent, list[str]]],
     view: str,
     network: dict[str, Any],
     stack: int,
@@ -74,7 +74,7 @@ def test_stack_and_trunk_follow_from_what_the_game_shows(
 
 
 def test_a_replay_of_images_is_cut_to_a_gigabyte_and_says_so(
-    made: Callable[..., tuple[Agent, list[str]]],
+    made: Callable[..., tuple[LearningAgent, list[str]]],
 ) -> None:
     agent, events = made("image", replay=MEMORY)
     assert 1e9 * 0.98 < agent.replay.layout.size_bytes() <= 1e9
@@ -86,7 +86,7 @@ def test_a_replay_of_images_is_cut_to_a_gigabyte_and_says_so(
 
 
 def test_a_replay_of_vectors_is_a_million_and_what_was_asked_for_is_given(
-    made: Callable[..., tuple[Agent, list[str]]],
+    made: Callable[..., tuple[LearningAgent, list[str]]],
 ) -> None:
     agent, events = made("ram", replay=MEMORY)
     assert (agent.replay.layout.capacity, events) == (1_000_000, [])
@@ -97,7 +97,7 @@ def test_a_replay_of_vectors_is_a_million_and_what_was_asked_for_is_given(
 
 
 def test_a_checkpoint_of_another_stack_or_trunk_is_refused(
-    made: Callable[..., tuple[Agent, list[str]]],
+    made: Callable[..., tuple[LearningAgent, list[str]]],
 ) -> None:
     agent, _ = made("image", replay=MEMORY)
     asyncio.run(agent.save())
@@ -134,6 +134,7 @@ def test_a_gateways_ring_keeps_its_size_and_frames_with_another_number_of_gatewa
             home=home,
             on_episode=lambda client, total, guided: None,
         )
+        assert not hasattr(agent, "save")  # it has no learner whose state could be kept
         return agent.replay
 
     def home(replay: Replay, weights: Weights) -> Courier:
