@@ -32,7 +32,7 @@ from server import journal as journal_module
 from server import probe as probe_module
 from server.agent import SCHEDULED, Agent, LearningAgent
 from server.album import Album
-from server.cluster import ClusterError
+from server.cluster import LOCAL, ClusterError
 from server.console.terminal import Terminal
 from server.controls import Command, Controls
 from server.curves import Curves
@@ -74,6 +74,8 @@ _CLUSTER_S = 0.5  # between exchanges with the gateways of a cluster
 _EXAMS_S = 0.5  # between looks at evaluations
 _OWNER_ONLY = 0o077  # whatever we or our emulators write, others may not even look at
 _FORCED = 130  # exit code after a second Ctrl-C
+# Ray reads it when it is imported: without other machines, it listens on 127.0.0.1 only.
+_OTHER_MACHINES = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
 
 
 class DeviceError(ValueError):
@@ -708,6 +710,8 @@ def _join(config: Config, stack: contextlib.ExitStack) -> Fabric | None:
     """Join the cluster that the settings name, if any; before our signals, which Ray would take."""
     if not config.cluster.cluster:
         return None
+    if config.cluster.cluster == LOCAL:
+        os.environ[_OTHER_MACHINES] = "0"
     try:
         from server.cluster.fabric import Fabric
     except ModuleNotFoundError as error:

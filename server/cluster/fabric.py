@@ -18,15 +18,16 @@ import ray
 from ray.exceptions import RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from server.cluster import ClusterError
+from server.cluster import LOCAL, ClusterError
 
-LOCAL, AUTO = "local", "auto"
 _STORE_BYTES = 512 << 20  # of shared memory, where we start Ray ourselves: shipments are small
 # We place by node: an actor must never wait for a core. For one that asks for nothing at all, Ray
 # forgets the node.
 _CORE_SHARE = 0.001
 _NAME_S = 10.0  # for an actor that was ended to give its name free
 _NAP_S = 0.05
+_LOOPBACK = "127.0.0.1"
+_ELSEWHERE = ("192.0.2.1", 9)  # an address of no machine (RFC 5737)
 _REACH_S = 5.0  # to reach a cluster's head
 INTAKE = "intake"  # calls of this group are done one at a time
 
@@ -151,6 +152,22 @@ class Fabric:
 def this_address() -> str:
     """Give the address by which other nodes reach this one."""
     address: str = ray.util.get_node_ip_address()  # type: ignore[no-untyped-call]
+    return address
+
+
+def outside_address(known: str) -> str:
+    """Give the address by which clients elsewhere reach this machine, if Ray knows loopback only.
+
+    Nothing is sent: a datagram socket that is connected tells which address it would send from.
+    """
+    if known != _LOOPBACK:
+        return known
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(_ELSEWHERE)
+        except OSError:  # there is no way to elsewhere
+            return known
+        address: str = probe.getsockname()[0]
     return address
 
 

@@ -28,7 +28,7 @@ from config import Config
 from server import document, front, native, nursery, urgency
 from server.agent import Agent
 from server.app import loop_factory, prepare_process
-from server.cluster.fabric import Fabric, Node, this_address
+from server.cluster.fabric import Fabric, Node, outside_address, this_address
 from server.cluster.hand import LearnerPost, learner_name
 from server.cluster.report import GatewayReport, Orders, Outbox, Played, Tally
 from server.controls import Controls
@@ -198,11 +198,9 @@ class Gateway:
     def address(self) -> str:
         """Where clients of other machines find it."""
         host, _, port = self.listener.address.rpartition(":")
-        return (
-            f"{self._post.node.address}:{port}"
-            if host.strip("[]") in EVERYWHERE
-            else (self.listener.address)
-        )
+        if host.strip("[]") not in EVERYWHERE:
+            return self.listener.address
+        return f"{outside_address(self._post.node.address)}:{port}"
 
     # --- agents -----------------------------------------------------------------------------
 

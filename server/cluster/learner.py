@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import secrets
+import socket
 import threading
 import time
 import traceback
@@ -140,7 +141,10 @@ class LearnerActor(_Ringed):
     def _opened(self, plan: Plan) -> Group:
         """Make the group that we lead; the others find us at a port of our own."""
         address = this_address()
-        store, self._place = open_place(address)
+        with socket.socket() as door:
+            door.bind((address, 0))
+            self._place = Place(address, door.getsockname()[1])
+            store = open_place(self._place, door.detach())
         return Group(0, plan.learners, address, lambda: store, plan.recipe.device)
 
     def place(self) -> Place:

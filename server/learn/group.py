@@ -32,10 +32,14 @@ class Place(NamedTuple):
     port: int
 
 
-def open_place(address: str) -> tuple[Store, Place]:
-    """Listen at a free port of this machine for those who come to meet."""
-    store = _dist.TCPStore(address, 0, None, True, _MEET_S, wait_for_workers=False)
-    return store, Place(address, store.port)
+def open_place(place: Place, descriptor: int) -> Store:
+    """Listen for those who come to meet, at a socket that is bound there and ours from now on.
+
+    Left to itself, torch would listen on every address of this machine.
+    """
+    return _dist.TCPStore(
+        *place, None, True, _MEET_S, wait_for_workers=False, master_listen_fd=descriptor
+    )
 
 
 def go_to(place: Place) -> Store:

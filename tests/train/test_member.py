@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -20,7 +21,7 @@ from game import play, played, recipe, until
 
 from server.controls import Controls
 from server.learn import group as group_module
-from server.learn.group import Group, go_to, open_place
+from server.learn.group import Group, Place, go_to, open_place
 from server.learn.learner import Learner
 from server.learn.recipe import Recipe
 from server.learn.replay import Replay
@@ -35,11 +36,18 @@ def _enough(replay: Replay) -> bool:
     return replay.size >= 100
 
 
+def opened() -> tuple[Any, Place]:
+    """Listen for others, on loopback only."""
+    door = socket.create_server((HOST, 0))
+    place = Place(HOST, door.getsockname()[1])
+    return open_place(place, door.detach()), place
+
+
 class Band:
     """Members in threads of this process; all but the first follow."""
 
     def __init__(self, asked: Recipe, size: int, frames: list[int]) -> None:
-        store, place = open_place(HOST)
+        store, place = opened()
         self.learners: list[Learner] = []
         self.members: list[Member] = []
         for rank in range(size):
@@ -256,7 +264,7 @@ def test_a_killed_member_is_noticed_at_once_and_a_silent_one_in_time(
         monkeypatch.setattr(group_module, "_ANSWER_S", timedelta(seconds=60))
         if number == signal.SIGSTOP:
             monkeypatch.setattr(group_module, "_ANSWER_S", timedelta(seconds=2))
-        store, place = open_place(HOST)
+        store, place = opened()
         other = subprocess.Popen([sys.executable, "-c", _FOLLOWER, str(place.port)])
         try:
             group = Group(0, 2, HOST, lambda store=store: store)
