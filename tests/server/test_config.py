@@ -122,6 +122,20 @@ def test_lists_and_flags() -> None:
         (["--min-replay", "900k"], "min_replay = 900000 must be at most half of"),
         (["--gateways", "2"], "gateways = 2 needs a cluster: --cluster local"),
         (["--learners", "2"], "learners = 2 needs a cluster: --cluster local"),
+        *(
+            (["--cluster", "auto", option, value], f"{said} is for one machine; leave it out")
+            for option, value, said in [
+                ("--trainer", "process", "trainer = process"),
+                ("--hold-fps", "900", "hold_fps = 900.0"),
+                ("--hold-p99-ms", "5", "hold_p99_ms = 5.0"),
+                ("--record", "tape", "record = tape"),
+                ("--preview-every", "4", "preview_every = 4"),
+            ]
+        ),
+        (
+            ["--cluster", "auto", "--gateways", "3", "--port", "65534"],
+            "gateways = 3 from port = 65534 on would end at port 65536; the last one is 65535",
+        ),
     ],
 )
 def test_a_wrong_value_is_refused_with_name_value_and_bounds(
