@@ -136,7 +136,7 @@ class App:
             episodes=config.evaluation.eval_episodes,
             sticky=config.evaluation.eval_sticky,
             stall_s=config.emulators.stall_s,
-            device=config.network.device,
+            device=nursery.playing_device(config),
             find_launch=self._launch_for,
             on_score=self._scored,
             events=self.events,
@@ -230,7 +230,7 @@ class App:
     async def startup(self) -> None:
         """Listen, open the run, take up its agents, start the emulators."""
         front.check_open_host(self._config.server.host, self._token)
-        _check_device(self._config.network.device)
+        _check_device(nursery.playing_device(self._config))
         asyncio.get_running_loop().set_exception_handler(self._loop_error)
         # The port first: if it is taken, nothing is written anywhere.
         inside = await self._listen()
@@ -392,7 +392,7 @@ class App:
                     self.events.add("saved")
             return good
 
-    async def _save_agent(self, agent: Agent) -> bool:
+    async def _save_agent(self, agent: LearningAgent) -> bool:
         try:
             await agent.save()
         except CheckpointError as error:

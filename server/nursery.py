@@ -157,7 +157,7 @@ def make_player(
     return Agent(
         directory=directory,
         replay=replay,
-        trainer=home(replay, recipe(config, spaces, dice[1]).make(replay).weights()),
+        trainer=home(replay, recipe(config, spaces, dice[1]).on_processor().make(replay).weights()),
         controls=controls,
         schedule_call=schedule_call,
         on_episode=on_episode,
@@ -165,12 +165,17 @@ def make_player(
     )
 
 
+def playing_device(config: Config) -> str:
+    """Give what computes answers; on a cluster, the device of the settings is for learners only."""
+    return "cpu" if config.cluster.cluster else config.network.device
+
+
 def _parts(
     config: Config, name: str, game: str, spaces: Spaces, dice: tuple[int, int, int]
 ) -> dict[str, Any]:
     """Give what an agent is made of wherever its learner lives."""
     shape = _shape(config, spaces)
-    inference = make_inference(spaces, shape, config.network.device, dice[2])
+    inference = make_inference(spaces, shape, playing_device(config), dice[2])
     return {
         "name": name,
         "game": game,

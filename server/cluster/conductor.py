@@ -328,10 +328,11 @@ class Conductor:
     def _check_cards(self) -> None:
         """Refuse learners that would wait for a graphics card for ever."""
         asked, cards = self._config.cluster.learners, sum(node.gpus for node in self._nodes)
-        if self._config.network.device == "cuda" and 1 < asked > cards:
+        if self._config.network.device == "cuda" and asked > cards:
+            fewer = f"--learners {int(cards)} or " if cards >= 1 else ""
             raise ClusterError(
-                f"learners = {asked} with device = cuda need as many GPUs, and the cluster has "
-                f"{cards:g}; use --learners {max(1, int(cards))} or --device cpu"
+                f"device = cuda with learners = {asked} needs as many GPUs, and the cluster has "
+                f"{cards:g}; use {fewer}--device cpu"
             )
 
     def _flush(self, agent: str) -> None:

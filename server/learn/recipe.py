@@ -62,6 +62,10 @@ class Recipe:
         sampling = dataclasses.replace(self.sampling, seed=self.sampling.seed + rank)
         return dataclasses.replace(self, seed=self.seed + rank, sampling=sampling)
 
+    def on_processor(self) -> Recipe:
+        """Give the same recipe for where nothing is trained: any machine has a processor."""
+        return dataclasses.replace(self, device="cpu")
+
     def to_plain(self) -> dict[str, Any]:
         """Give it as plain values."""
         return {

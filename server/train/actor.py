@@ -132,7 +132,8 @@ class TrainingActor:
         self._newest_state = newest_state  # of the checkpoint on disk
         self._on_death = on_death
         self._on_fall = on_fall
-        self._learner: Learner | None = plan.recipe.make(replay)  # until the actor has its own
+        # Until the actor has its own, which may have a device that is not here.
+        self._learner: Learner | None = plan.recipe.on_processor().make(replay)
         self._first_state: State = self._learner.get_state()
         self._first_report = self._learner.report
         self._hand: Hand | None = None  # none while the next one is being hired

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import torch
 from live import Server, until
 
 from server.cluster import fabric
@@ -107,6 +108,20 @@ def test_it_plays_learns_listens_on_loopback_only_and_leaves_nothing_behind(
             started = {pid for pid in started if not watches_only(pid)}
         assert server.stop(number) == (0 if number == signal.SIGINT else -number), server.text
         until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in started))
+    finally:
+        server.kill()
+
+
+def test_a_card_that_no_node_has_is_told_at_once_instead_of_waited_for(tmp_path: Path) -> None:
+    if torch.cuda.is_available():
+        pytest.skip("this machine has one")
+    server = Server(tmp_path, "--cluster", "local", "--device", "cuda", HOME=str(tmp_path))
+    try:
+        assert server.wait() == 2
+        assert server.text == (
+            "coinop: device = cuda with learners = 1 needs as many GPUs, and the cluster has 0; "
+            "use --device cpu"
+        )
     finally:
         server.kill()
 

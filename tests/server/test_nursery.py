@@ -14,11 +14,14 @@ from server.agent import LearningAgent
 from server.controls import Controls
 from server.learn.checkpoint import CheckpointError
 from server.learn.network import Weights
-from server.learn.replay import Replay
-from server.nursery import make_agent, make_player
+from server.learn.recipe import Recipe
+from server.learn.replay import Layout, Replay
+from server.nursery import make_agent, make_player, playing_device
 from server.spaces import Actions, Discrete, Observation, Spaces
 from server.stats import EventLog
+from server.train.actor import Plan, TrainingActor
 from server.train.courier import Correspondent, Courier, LostError
+from server.train.thread import TrainingThread
 
 ACTIONS = Actions((Discrete("stick", 3),), ())
 VIEWS = {
@@ -153,3 +156,69 @@ def test_a_gateways_ring_keeps_its_size_and_frames_with_another_number_of_gatewa
     first.append_one(bytes(128), [0], [], 0.0, 0, 0, 1, -1)
     for gateways in (4, 1):
         assert (ring(gateways).layout.capacity, ring(gateways).head) == (10_000, 1)
+
+
+def test_on_a_cluster_only_the_learners_actor_needs_the_device(tmp_path: Path) -> None:
+    asked = config.from_values(
+        {
+            "cluster": {"cluster": "auto"},
+            "network": {"device": "cuda"},
+            "replay": {"replay_capacity": 10_000, "min_replay": 100, **MEMORY},
+        }
+    )
+    spaces = Spaces(VIEWS["image"], ACTIONS, ("r",))
+    plans: list[Plan] = []
+
+    def actor(recipe: Recipe, layout: Layout, replay: Replay) -> TrainingActor:
+        plans.append(Plan("image", recipe, layout, 100, 0.0, 10.0))
+        return TrainingActor(
+            plan=plans[0],
+            replay=replay,
+            controls=Controls(),
+            find=lambda plan: None,
+            hire=lambda plan, state: pytest.fail("nothing is started"),
+            newest_state=lambda: None,
+            flush=lambda: None,
+            on_death=lambda error: None,
+            on_fall=lambda text: None,
+        )
+
+    steering, _ = make_agent(
+        asked,
+        tmp_path,
+        "image",
+        "game",
+        spaces,
+        controls=Controls(),
+        events=EventLog(),
+        schedule_call=lambda call: None,
+        on_death=lambda name, error: None,
+        on_fall=lambda text: None,
+        in_actor=actor,
+    )
+    player = make_player(
+        asked,
+        tmp_path,
+        "image",
+        "game",
+        spaces,
+        number=0,
+        controls=Controls(),
+        events=EventLog(),
+        schedule_call=lambda call: None,
+        home=lambda replay, weights: TrainingThread(
+            name="image",
+            learner=plans[0].recipe.on_processor().make(replay),
+            replay=replay,
+            min_replay=100,
+            max_replay_ratio=0.0,
+            controls=Controls(),
+            on_death=lambda error: None,
+        ),
+        on_episode=lambda client, total, guided: None,
+    )
+    assert plans[0].recipe.device == "cuda"
+    # The network is the one of the device that trains it, wherever it plays.
+    assert plans[0].recipe.shape.trunk == steering.shape.trunk == player.shape.trunk == "nature"
+    assert playing_device(asked) == "cpu"
+    assert playing_device(config.from_values({"network": {"device": "cuda"}})) == "cuda"
