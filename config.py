@@ -441,7 +441,8 @@ class Emulators:
     launch: tuple[str, ...] = setting(
         (),
         "Emulators to start, as emulator:game=count: ale:pong=2, gym:CartPole-v1, mame:pong2600, "
-        "fceux:catch; mame:pong2600=8@each starts so many on each node of a cluster. "
+        "fceux:catch; mame:pong2600=8@each starts so many on each node of a cluster "
+        "that has a gateway. "
         "May be repeated.",
     )
     show: bool = setting(False, "Show them in windows, at the speed of the real machine.")
@@ -481,7 +482,7 @@ class FleetEntry:
     niceness: int | None = setting(
         None, "How far they give way.", unit="nice", low=0, high=19, kind=int
     )
-    each: bool = setting(False, "So many on each node of the cluster, instead of here.")
+    each: bool = setting(False, "So many on each node of the cluster that has a gateway.")
 
 
 @dataclass(frozen=True, slots=True)

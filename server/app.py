@@ -762,10 +762,13 @@ def _launches(config: Config) -> list[Launch]:
                 f"{launch.emulator}:{launch.game}={launch.count}@each is for the nodes of a "
                 "cluster: name one with --cluster, or leave @each out"
             )
-    return [
-        launch.settled(show=usual.show, throttle=usual.throttle, niceness=usual.niceness).check()
+    settled = [
+        launch.settled(show=usual.show, throttle=usual.throttle, niceness=usual.niceness)
         for launch in wanted
     ]
+    # On other machines it is the gateways that look for what an emulator needs.
+    here = config.cluster.cluster in ("", LOCAL)
+    return [launch.check() if here else launch.check_kind() for launch in settled]
 
 
 def _check_device(device: str) -> None:

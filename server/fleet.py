@@ -45,7 +45,7 @@ class Launch:
     show: bool | None = None
     throttle: bool | None = None
     niceness: int | None = None
-    each: bool = False  # so many on each node of a cluster
+    each: bool = False  # so many on each node of a cluster that has a gateway
 
     def settled(self, *, show: bool, throttle: bool | None, niceness: int) -> Launch:
         """Fill in what was left open; a window is for people, so it keeps their time."""
@@ -58,13 +58,18 @@ class Launch:
             niceness=niceness if self.niceness is None else self.niceness,
         )
 
-    def check(self, *, tls_ca: str = "") -> Launch:
-        """Give the launch itself, or say what would be missing when it starts."""
+    def check_kind(self) -> Launch:
+        """Give the launch itself, or say which kinds of emulator there are."""
         if self.emulator not in emulators.kinds():
             known = ", ".join(emulators.kinds())
             raise LaunchError(
                 f"{self.emulator}:{self.game}: unknown emulator {self.emulator!r}; known: {known}"
             )
+        return self
+
+    def check(self, *, tls_ca: str = "") -> Launch:
+        """Give the launch itself, or say what would be missing here when it starts."""
+        self.check_kind()
         emulators.check(self.emulator, self.game, show=bool(self.show), tls_ca=tls_ca)
         return self
 

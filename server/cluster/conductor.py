@@ -404,7 +404,7 @@ class Conductor:
         self._nodes = self._fabric.nodes()
         if self._fabric.find(gateway.name) is None and self._nodes:
             node = self._nodes[gateway.post.number % len(self._nodes)]
-            gateway.post = dataclasses.replace(gateway.post, node=node)
+            gateway.post = dataclasses.replace(gateway.post, node=node, again=True)
             gateway.actor = self._placed(gateway.post)
 
     def _orders(self, gateway: _Gateway) -> Orders:

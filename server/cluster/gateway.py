@@ -59,6 +59,7 @@ class Post:
     node: Node
     directory: Path
     launches: tuple[Launch, ...]
+    again: bool = False  # whether it stood somewhere before
 
     def port(self, config: Config) -> int:
         """Give the port it listens on; 0 for any that is free."""
@@ -310,6 +311,9 @@ class GatewayActor:
         agents: dict[str, tuple[str, Spaces]],
     ) -> None:
         os.umask(0o077)
+        if not post.again:
+            for launch in post.launches:
+                launch.check()  # one that goes on elsewhere is worth more than its emulators
         prepare_process(config)
         factory = loop_factory() or asyncio.new_event_loop
         self._config = config

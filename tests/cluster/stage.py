@@ -88,12 +88,18 @@ class Stage:
     """A server on the cluster, its clients, and a look into its actors."""
 
     def __init__(
-        self, nodes: Nodes, runs: Path, port: int, gateways: int = 2, learners: int = 1
+        self,
+        nodes: Nodes,
+        runs: Path,
+        port: int,
+        *options: str,
+        gateways: int = 2,
+        learners: int = 1,
     ) -> None:
         self.runs, self.port, self.gateways = runs, port, gateways
         self.learners = [f"learner-{rank}-game" for rank in range(learners)]
         counts = ("--gateways", str(gateways), "--learners", str(learners))
-        self._options = ("--cluster", nodes.address, *counts, *QUICK)
+        self._options = ("--cluster", nodes.address, *counts, *QUICK, *options)
         self.clients: list[Marked] = []
         self.server = self.start()
 

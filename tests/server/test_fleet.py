@@ -15,8 +15,9 @@ from pathlib import Path
 import pytest
 from live import Server, until
 
-from server import emulators
-from server.emulators import Command, Exam, LaunchError, Seat
+import config
+from server import app, emulators
+from server.emulators import Command, Exam, LaunchError, Program, Seat
 from server.fleet import Fleet, Launch, parse, reachable
 
 MAME = shutil.which("mame", path=f"{os.environ.get('PATH', '')}:/usr/games")
@@ -75,6 +76,24 @@ def test_a_mame_that_is_not_installed_is_named_with_the_fix(
         parse("mame:pong2600=2").check()
     with pytest.raises(LaunchError, match="apt-get install mame"):
         emulators.command("mame", "pong2600", seat(tmp_path))
+
+
+def test_on_other_machines_it_is_they_who_need_the_emulator(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(emulators.PROGRAMS, "mame", Program("no-such-mame", "MAME", "mame"))
+
+    def asked(launch: str, cluster: str) -> list[Launch]:
+        values = {"emulators": {"launch": [launch]}, "cluster": {"cluster": cluster}}
+        return app._launches(config.from_values(values))
+
+    (launch,) = asked("mame:pong2600=2", "10.0.0.1:6379")
+    assert (launch.emulator, launch.count) == ("mame", 2)
+    for here in ("", "local"):
+        with pytest.raises(LaunchError, match="MAME is not installed"):
+            asked("mame:pong2600=2", here)
+    with pytest.raises(LaunchError, match="unknown emulator 'mane'"):
+        asked("mane:pong2600", "10.0.0.1:6379")
 
 
 @pytest.mark.parametrize(
