@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import ray
-from ray.exceptions import RayError
+from ray.exceptions import AuthenticationError, RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from server.cluster import LOCAL, ClusterError
@@ -78,6 +78,12 @@ class Fabric:
             options |= {"object_store_memory": _STORE_BYTES, "include_dashboard": False}
         try:
             ray.init(address, configure_logging=True, logging_level=logging.ERROR, **options)
+        except AuthenticationError as error:
+            raise ClusterError(
+                f"Ray asks for a token to join {address!r}: {error.message}; bring the head's here "
+                "(`ray get-auth-token` shows it, RAY_AUTH_TOKEN hands it over) with "
+                "RAY_AUTH_MODE=token"
+            ) from error
         except (ConnectionError, ValueError, RuntimeError, TimeoutError) as error:
             raise ClusterError(_unreachable(address, error)) from error
         return cls("")

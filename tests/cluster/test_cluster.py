@@ -190,3 +190,13 @@ def test_a_cluster_that_is_not_there_is_named(tmp_path: Path) -> None:
     assert server.wait() == 2
     server.kill()
     assert "no cluster of Ray at '127.0.0.1:1' ([Errno 111] Connection refused)" in server.text
+
+
+def test_a_token_of_ray_that_is_not_here_is_asked_for(nodes: Nodes, tmp_path: Path) -> None:
+    home = {"HOME": str(tmp_path), "RAY_AUTH_MODE": "token"}
+    server = Server(tmp_path, "--cluster", nodes.address, **home)
+    assert server.wait() == 2
+    server.kill()
+    assert server.text.startswith(f"coinop: Ray asks for a token to join {nodes.address!r}: ")
+    assert "no authentication token was found" in server.text
+    assert "Traceback" not in server.text
