@@ -169,6 +169,36 @@ def test_a_start_that_fails_leaves_nothing_behind(nodes: Nodes, tmp_path: Path, 
     socket.create_server(("127.0.0.1", ports)).close()
 
 
+def test_a_dead_gateway_whose_ring_is_gone_loses_what_it_had_not_shipped_and_no_more(
+    nodes: Nodes, stages: list[Stage], tmp_path: Path, ports: int
+) -> None:
+    stage = Stage(nodes, tmp_path, ports)
+    stages.append(stage)
+    stage.join(4)
+    stage.is_trained()
+    gateway, learner = stage.gateway(0).pid, stage.ask(LEARNER, "pid")
+    (ring,) = (tmp_path / "default" / "gateways").glob("*/0/agents/game/replay.bin")
+    shipped = set(stage.stored())
+    os.kill(learner, signal.SIGSTOP)  # for a while it takes nothing in
+    try:
+        stage.clients[0].plays_on(150)
+        os.kill(gateway, signal.SIGKILL)
+        ring.unlink()
+        unshipped = frozenset(stage.frames_of(ports) - shipped)
+    finally:
+        os.kill(learner, signal.SIGCONT)
+    stage.server.wait_for("gateway-0 is back")
+    for client in stage.clients:
+        client.plays_on()
+    stage.is_trained()
+    assert stage.ask(LEARNER, "pid") == learner
+    stage.rest()
+    stage.every_answered_frame_is_there_once(lost=unshipped)
+    missing = stage.frames_of() - set(stage.stored())
+    assert missing and missing <= unshipped
+    assert stage.server.stop() == 0, stage.server.text
+
+
 def test_without_ray_a_cluster_is_one_clear_line_and_nothing_else_needs_it(tmp_path: Path) -> None:
     script = (
         "import sys; sys.modules['ray'] = None; sys.path.insert(0, '.'); import main; "
