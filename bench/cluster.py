@@ -9,14 +9,17 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import statistics
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
+import config
 from bench import crowd, host
-from bench.figures import Round
+from bench.figures import Round, medians
 from server.app import App
 from server.emulators import LaunchError
+from server.train.actor import TrainingActor
 
 ABOUT = "a gateway plain and on Ray, several gateways, shipping, fresh weights, several learners"
 OPTIONS = {
@@ -33,6 +36,7 @@ _STORE_BYTES = 200 << 20
 _FRESH = 5  # times that weights are put out and waited for
 _LOOK_S = 0.002
 _PATIENCE_S = 60.0
+_TURNS = 3  # of a plain server and a gateway, one after the other
 
 
 async def measure(options: argparse.Namespace) -> Round:
@@ -48,20 +52,40 @@ async def measure(options: argparse.Namespace) -> Round:
 
 
 async def _gateways(fabric: Any, options: argparse.Namespace) -> Round:
-    """Play at a plain server, then at each number of gateways."""
+    """Play at a plain server and at one gateway in turns, then at several gateways."""
     figures: Round = {}
-    async with host.server(trainer={"training": False}) as app:
-        figures |= await _play("plain", [app.listener.port], options)
     for gateways in _numbers(options.gateways):
-        async with _cluster(fabric, gateways, training=False) as app:
-            ports = [int(address.rpartition(":")[2]) for address in _addresses(app)]
+        async with contextlib.AsyncExitStack() as stack:
+            app = await stack.enter_async_context(_cluster(fabric, gateways, training=False))
+            ports = _ports(app)
             await _warm_up(app, ports, options.values)
-            figures |= await _play(f"ray_{gateways}", ports, options, app)
-    if "fps_ray_1" in figures:
-        paced = [figures[f"paced_p99_ms_{name}"] for name in ("ray_1", "plain")]
-        figures["fps_ray_over_plain"] = figures["fps_ray_1"] / figures["fps_plain"]
-        figures["p99_ray_over_plain"] = paced[0] / paced[1]
+            if gateways == 1:
+                alone = host.server(trainer={"training": False})
+                plain = await stack.enter_async_context(alone)
+                figures |= await _side_by_side(plain.listener.port, ports[0], options)
+            else:
+                figures |= await _play(f"ray_{gateways}", ports, options, options.seconds)
+            figures |= await _ship(f"ray_{gateways}", app, options)
     return figures
+
+
+async def _side_by_side(plain: int, ray: int, options: argparse.Namespace) -> Round:
+    """Play at both in short turns: a machine that changes its pace changes it for both."""
+    turns: list[tuple[Round, Round]] = []
+    for _ in range(_TURNS):
+        seconds = options.seconds / _TURNS
+        first = await _play("plain", [plain], options, seconds)
+        turns.append((first, await _play("ray_1", [ray], options, seconds)))
+
+    def ratio(figure: str) -> float:
+        return statistics.median(r[f"{figure}_ray_1"] / p[f"{figure}_plain"] for p, r in turns)
+
+    return {
+        **medians([p for p, _ in turns]),
+        **medians([r for _, r in turns]),
+        "fps_ray_over_plain": ratio("fps"),
+        "p99_ray_over_plain": ratio("paced_p99_ms"),
+    }
 
 
 async def _weights(fabric: Any, options: argparse.Namespace) -> Round:
@@ -90,24 +114,35 @@ PARTS: dict[str, Callable[[Any, argparse.Namespace], Awaitable[Round]]] = {
 }
 
 
-async def _play(
-    name: str, ports: list[int], options: argparse.Namespace, app: App | None = None
-) -> Round:
+async def _play(name: str, ports: list[int], options: argparse.Namespace, seconds: float) -> Round:
     """Play at full speed and at a given pace, the clients shared out among the gateways."""
-    share = max(1, options.clients // len(ports))
-    load = {"clients": share, "seconds": options.seconds, "values": options.values}
-    before = _shipped(app)
-    full = await asyncio.gather(*(crowd.play(port, **load) for port in ports))
-    shipping = _shipping(name, before, _shipped(app)) if app else {}
-    pace = options.fps / len(ports)
-    paced = await asyncio.gather(*(crowd.play(port, fps=pace, **load) for port in ports))
+    full = await _crowds(ports, options, seconds)
+    paced = await _crowds(ports, options, seconds, fps=options.fps)
     return {
         f"fps_{name}": sum(seen["fps"] for seen in full),
         f"p99_ms_{name}": max(seen["p99_ms"] for seen in full),
         f"paced_fps_{name}": sum(seen["fps"] for seen in paced),
         f"paced_p99_ms_{name}": max(seen["p99_ms"] for seen in paced),
-        **shipping,
     }
+
+
+async def _crowds(
+    ports: list[int],
+    options: argparse.Namespace,
+    seconds: float,
+    *,
+    fps: float = 0.0,
+    on_start: Callable[[], None] = lambda: None,
+) -> list[dict[str, float]]:
+    """Have the clients play, shared out among the ports; on_start is called for each of those."""
+    load: dict[str, Any] = {
+        "clients": max(1, options.clients // len(ports)),
+        "seconds": seconds,
+        "values": options.values,
+        "fps": fps / len(ports),
+        "on_start": on_start,
+    }
+    return await asyncio.gather(*(crowd.play(port, **load) for port in ports))
 
 
 async def _warm_up(app: App, ports: list[int], values: int) -> None:
@@ -121,35 +156,56 @@ async def _warm_up(app: App, ports: list[int], values: int) -> None:
         await asyncio.gather(*(crowd.play(port, **load) for port in ports))
 
 
-def _shipped(app: App | None) -> tuple[float, float, float, float]:
-    """Give the time, and the frames, bytes and CPU seconds that shipping took so far."""
-    if app is None:
-        return 0.0, 0.0, 0.0, 0.0
-    assert app.conductor is not None
-    shipping = app.conductor.shipping()
-    return (
-        time.monotonic(),
-        sum(one.frames for one in shipping),
-        sum(one.size_bytes for one in shipping),
-        sum(one.seconds for one in shipping),
+class _Shipped(NamedTuple):
+    """What was shipped so far, and what that took."""
+
+    time_s: float
+    frames: float
+    size_bytes: float
+    cpu_s: float  # of the couriers
+    taken_bytes: float  # by the learner
+    taking_s: float  # of its CPU time
+
+    @classmethod
+    def so_far(cls, app: App) -> _Shipped:
+        """Give what the newest exchange with gateways and learner told."""
+        assert app.conductor is not None
+        shipping = app.conductor.shipping()
+        trainer = app.agents[host.AGENT].trainer
+        progress = trainer.progress if isinstance(trainer, TrainingActor) else None
+        return cls(
+            time.monotonic(),
+            sum(one.frames for one in shipping),
+            sum(one.size_bytes for one in shipping),
+            sum(one.seconds for one in shipping),
+            progress.size_bytes if progress else 0.0,
+            progress.taking_s if progress else 0.0,
+        )
+
+    def since(self, before: _Shipped) -> _Shipped:
+        """Give what came in between."""
+        return _Shipped(*(now - then for now, then in zip(self, before, strict=True)))
+
+
+async def _ship(name: str, app: App, options: argparse.Namespace) -> Round:
+    """Count what is shipped at full speed, from when the last of the clients has warmed up."""
+    marks: list[_Shipped] = []
+    await _crowds(
+        _ports(app), options, options.seconds, on_start=lambda: marks.append(_Shipped.so_far(app))
     )
-
-
-def _shipping(
-    name: str, before: tuple[float, float, float, float], after: tuple[float, float, float, float]
-) -> Round:
-    seconds, frames, size, cpu = (b - a for a, b in zip(before, after, strict=True))
+    spent = _Shipped.so_far(app).since(marks[-1])
     return {
-        f"shipped_mb_per_s_{name}": size / seconds / 1e6,
-        f"shipping_cpu_share_{name}": cpu / seconds,
-        f"shipping_us_per_frame_{name}": 1e6 * cpu / max(1.0, frames),
+        f"shipped_mb_per_s_{name}": spent.size_bytes / spent.time_s / 1e6,
+        f"shipping_cpu_share_{name}": spent.cpu_s / spent.time_s,
+        f"shipping_us_per_frame_{name}": 1e6 * spent.cpu_s / max(1.0, spent.frames),
+        f"shipping_ms_per_mb_{name}": 1e9 * spent.cpu_s / max(1.0, spent.size_bytes),
+        f"intake_ms_per_mb_{name}": 1e9 * spent.taking_s / max(1.0, spent.taken_bytes),
     }
 
 
 async def _fresh_weights(app: App, options: argparse.Namespace) -> Round:
     """Take the time from asking for the newest weights to a gateway that plays with them."""
-    (address,) = _addresses(app)
-    port = int(address.rpartition(":")[2])
+    (port,) = _ports(app)
     load = {"clients": options.clients, "seconds": options.seconds + 10, "values": options.values}
     playing = asyncio.create_task(crowd.play(port, fps=options.fps, **load))
     await _trained(app)
@@ -163,12 +219,19 @@ async def _fresh_weights(app: App, options: argparse.Namespace) -> Round:
             await asyncio.sleep(_LOOK_S)
         taken.append(1e3 * (time.perf_counter() - began))
     await playing
-    return {"weights_in_use_ms": sorted(taken)[_FRESH // 2], "weights_in_use_most_ms": max(taken)}
+    middle = statistics.median(taken)
+    # A step waits for the next heartbeat, half of one on average; here heartbeats are asked for.
+    usual_wait_ms = 1e3 * config.Policy().heartbeat_s / 2
+    return {
+        "weights_in_use_ms": middle,
+        "weights_in_use_most_ms": max(taken),
+        "step_to_play_ms": usual_wait_ms + middle,
+    }
 
 
 async def _learn(name: str, app: App, options: argparse.Namespace) -> Round:
     """Count the steps of learning, and the transitions in them, while clients play at a pace."""
-    ports = [int(address.rpartition(":")[2]) for address in _addresses(app)]
+    ports = _ports(app)
     share = max(1, options.clients // len(ports))
     load = {"clients": share, "fps": options.fps / len(ports), "values": options.values}
     playing = [
@@ -185,7 +248,9 @@ async def _learn(name: str, app: App, options: argparse.Namespace) -> Round:
             task.cancel()
         await asyncio.gather(*playing, return_exceptions=True)
     waited = after.spent.wait_s - before.spent.wait_s
+    worked = after.spent.step_s() - before.spent.step_s()
     return {
+        f"step_ms_{name}": 1e3 * worked / max(1, after.steps - before.steps),
         f"steps_per_s_{name}": (after.steps - before.steps) / seconds,
         f"transitions_per_s_{name}": (after.transitions - before.transitions) / seconds,
         f"waiting_share_{name}": waited / seconds,
@@ -201,8 +266,9 @@ async def _trained(app: App) -> None:
         await asyncio.sleep(_LOOK_S)
 
 
-def _addresses(app: App) -> list[str]:
-    return app.snapshot().address.split(",")
+def _ports(app: App) -> list[int]:
+    """Give the ports of all gateways."""
+    return [int(address.rpartition(":")[2]) for address in app.snapshot().address.split(",")]
 
 
 @contextlib.asynccontextmanager

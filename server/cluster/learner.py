@@ -41,6 +41,7 @@ class _Ringed:
         self._life = secrets.token_hex(8)
         self._replay = Replay.in_memory(plan.layout)
         self._intake = Intake(self._replay)
+        self._taking_s = 0.0  # of CPU time; one shipment at a time
         clock = group.clock if group else time.monotonic
         self._learner = plan.recipe.make(self._replay, clock)
         self._learner.set_state(as_tensors(state))
@@ -59,7 +60,9 @@ class _Ringed:
     def take(self, stream: str, life: str, shipment: Shipment) -> Ack:
         """Take a shipment that is meant for us; the same one twice is taken once."""
         if life == self._life:  # or our ring is another, which lacks the frames before these
+            began_s = time.thread_time()
             self._intake.take(stream, shipment)
+            self._taking_s += time.thread_time() - began_s
             self._arrived()
         return Ack(self._life, self._intake.expected(stream), self._out_version)
 
@@ -82,6 +85,7 @@ class _Ringed:
             intake.size_bytes,
             intake.repeated,
             intake.missing,
+            self._taking_s,
         )
 
     def pid(self) -> int:

@@ -38,6 +38,7 @@ class Progress:
     size_bytes: int  # of those
     repeated: int  # shipments that came twice, and were taken once
     missing: int  # frames that no gateway could ship any more
+    taking_s: float = 0.0  # CPU time of taking shipments in
     parts: tuple[Progress, ...] = ()  # of each of several learners; the above is of all together
 
     @classmethod
@@ -50,6 +51,7 @@ class Progress:
             size_bytes=sum(part.size_bytes for part in parts),
             repeated=sum(part.repeated for part in parts),
             missing=sum(part.missing for part in parts),
+            taking_s=sum(part.taking_s for part in parts),
             parts=tuple(parts),
         )
 

@@ -67,24 +67,31 @@ FIGURES = {
 }
 
 _PLAYED = ("fps", "p99_ms", "paced_fps", "paced_p99_ms")
-_SHIPPED = ("shipped_mb_per_s", "shipping_cpu_share", "shipping_us_per_frame")
-_LEARNED = ("steps_per_s", "transitions_per_s", "waiting_share")
+_SHIPPED = (
+    "shipped_mb_per_s",
+    "shipping_cpu_share",
+    "shipping_us_per_frame",
+    "shipping_ms_per_mb",
+    "intake_ms_per_mb",
+)
+_LEARNED = ("step_ms", "steps_per_s", "transitions_per_s", "waiting_share")
 FIGURES_OF_A_CLUSTER = {
     *(f"{figure}_plain" for figure in _PLAYED),
-    *(f"{figure}_ray_1" for figure in (*_PLAYED, *_SHIPPED)),
+    *(f"{figure}_ray_{n}" for figure in (*_PLAYED, *_SHIPPED) for n in (1, 2)),
     "fps_ray_over_plain",
     "p99_ray_over_plain",
     "weights_in_use_ms",
     "weights_in_use_most_ms",
+    "step_to_play_ms",
     *(f"{figure}_learners_2" for figure in _LEARNED),
 }
 
 MAY_BE_NOTHING = {"gil_share", "weights_age_steps"}
 
 
-def check_defined(figures: Iterable[str]) -> None:
-    """Each figure has its line on the page; a batch size at the end is given once for all."""
-    page = (ROOT / "docs" / "benchmarks.md").read_text()
+def check_defined(figures: Iterable[str], name: str = "benchmarks.md") -> None:
+    """Each figure has its line on the page; a number at its end is given once for all."""
+    page = (ROOT / "docs" / name).read_text()
     for figure in figures:
         assert re.search(rf"`{re.sub(r'_[0-9]+$', '', figure)}(_1)?`", page), figure
 
@@ -425,10 +432,16 @@ def test_what_the_client_costs_mame(tmp_path: Path) -> None:
 def test_each_part_of_a_cluster_is_measured(tmp_path: Path) -> None:
     pytest.importorskip("ray")
     brief = ("--seconds", "1", "--clients", "4", "--fps", "400", "--values", "8")
-    brief += ("--gateways", "1", "--learners", "2")
+    brief += ("--gateways", "1,2", "--learners", "2")
     figures = run("cluster", tmp_path / "figures.json", *brief)
+    check_defined(figures, "scaling.md")
     assert set(figures) == FIGURES_OF_A_CLUSTER
     assert all(value > 0 for value in figures.values())
+    # Frames/s of two gateways are those of both together, at the pace that was asked for.
+    for gateways in (1, 2):
+        assert figures[f"paced_fps_ray_{gateways}"] == pytest.approx(400, rel=0.2)
+    share = figures["shipped_mb_per_s_ray_1"] * figures["shipping_ms_per_mb_ray_1"] / 1e3
+    assert figures["shipping_cpu_share_ray_1"] == pytest.approx(share)
     transitions = figures["steps_per_s_learners_2"] * 2 * Rules().batch_size
     assert figures["transitions_per_s_learners_2"] == pytest.approx(transitions)
 
