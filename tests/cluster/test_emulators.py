@@ -17,7 +17,7 @@ pytestmark = pytest.mark.timeout(300)
 
 def emulators_of(port: int) -> set[int]:
     """The processes that were started to play at this port."""
-    asked = f"--server\0127.0.0.1:{port}\0".encode()
+    asked = b"\x00".join((b"--server", f"127.0.0.1:{port}".encode(), b""))
     found = set()
     for file in Path("/proc").glob("[0-9]*/cmdline"):
         try:
