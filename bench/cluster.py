@@ -19,6 +19,7 @@ from bench import crowd, host
 from bench.figures import Round, medians
 from server.app import App
 from server.emulators import LaunchError
+from server.learn.learner import Spent
 from server.train.actor import TrainingActor
 
 ABOUT = "a gateway plain and on Ray, several gateways, shipping, fresh weights, several learners"
@@ -248,13 +249,18 @@ async def _learn(name: str, app: App, options: argparse.Namespace) -> Round:
             task.cancel()
         await asyncio.gather(*playing, return_exceptions=True)
     waited = after.spent.wait_s - before.spent.wait_s
-    worked = after.spent.step_s() - before.spent.step_s()
+    worked = _worked_s(after.spent) - _worked_s(before.spent)
     return {
         f"step_ms_{name}": 1e3 * worked / max(1, after.steps - before.steps),
         f"steps_per_s_{name}": (after.steps - before.steps) / seconds,
         f"transitions_per_s_{name}": (after.transitions - before.transitions) / seconds,
         f"waiting_share_{name}": waited / seconds,
     }
+
+
+def _worked_s(spent: Spent) -> float:
+    """Give the seconds of all steps together, without what they waited for."""
+    return spent.sample_s + spent.forward_s + spent.backward_s + spent.optimise_s
 
 
 async def _trained(app: App) -> None:
