@@ -315,13 +315,6 @@ class Learner:
         low=0,
         high=86400,
     )
-    average_steps: int = setting(
-        2000,
-        "Steps over which the weights that play are averaged; 0 plays with the newest.",
-        unit="steps",
-        low=0,
-        high=10**9,
-    )
     munchausen: float = setting(
         0.0,
         "Share of the Munchausen term, a reward for being sure; 0.9 is usual, 0 leaves it out.",

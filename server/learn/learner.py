@@ -42,13 +42,12 @@ class Rules:
     learning_rate_fall: int = 0  # steps over which it falls; 0: it does not
     warmup_steps: int = 0
     weight_decay: float = 1e-5
-    gamma: float = 0.99
+    gamma: float = 0.997
     n_step: int = 3
     target_update: str = "soft"
     target_tau: float = 0.005
     target_period: int = 1000
     target_max_age_s: float = 0.0  # 0: as old as it gets
-    average_steps: int = 0  # over which the weights that play are averaged; 0: the newest play
     gradient_clip: float = 10.0
     gradient_accumulation: int = 1
     max_bad_steps: int = 100  # in a row, before the learner goes back to its last good state
@@ -148,15 +147,11 @@ class Learner:
             torch.manual_seed(seed)
             self._online = HybridNetwork(spaces, shape).to(self._device)
             self._target = HybridNetwork(spaces, shape).to(self._device)
-            self._average = HybridNetwork(spaces, shape).to(self._device)
         self._noise = torch.Generator().manual_seed(seed)
         self._flat, self._gradient = flatten_parameters(self._online)
         self._target_flat, _ = flatten_parameters(self._target)
         self._target_flat.copy_(self._flat)
         self._target.requires_grad_(False)
-        self._average_flat, _ = flatten_parameters(self._average)
-        self._average_flat.copy_(self._flat)
-        self._average.requires_grad_(False)
         self._judge = Judge(
             self._online,
             self._target,
@@ -270,7 +265,6 @@ class Learner:
             self._clip(gradient)
             self._optimise(gradient.flat)
             self._update_target()
-            self._update_average()
         self._note(gradient, finite, time.perf_counter() - began)
         if self.report.bad >= self.rules.max_bad_steps:
             self._load(self._good)
@@ -317,11 +311,10 @@ class Learner:
         self._target_s = self._clock()
 
     def weights(self) -> Weights:
-        """Give a whole copy of the weights that play, with a version of its own."""
+        """Give a whole copy of the weights, with a version of its own."""
         began = time.perf_counter()
         self._version += 1
-        played = self._average_flat if self.rules.average_steps else self._flat
-        flat = played.to("cpu", copy=True).numpy()
+        flat = self._flat.to("cpu", copy=True).numpy()
         self._sync_s += time.perf_counter() - began
         return Weights(self._version, self.report.steps, time.monotonic(), flat)
 
@@ -359,16 +352,13 @@ class Learner:
     def digest(self) -> str:
         """Give a fingerprint of all that is learned: equal ones are so bit for bit."""
         told = hashlib.sha256()
-        flats = (self._flat, self._target_flat, self._average_flat)
-        for tensor in (*flats, *self._moments.values()):
+        for tensor in (self._flat, self._target_flat, *self._moments.values()):
             told.update(tensor.cpu().numpy().tobytes())
         return told.hexdigest()
 
     def _tensors(self) -> dict[str, Tensor]:
         """Copy everything that training changes."""
         networks = {"online": self._online, "target": self._target}
-        if self.rules.average_steps:
-            networks["average"] = self._average
         tensors = {
             f"{name}.{key}": value.detach().clone()
             for name, network in networks.items()
@@ -379,7 +369,6 @@ class Learner:
     def _load(self, tensors: Mapping[str, Tensor]) -> None:
         self._online.load_state_dict(_under("online.", tensors))
         self._target.load_state_dict(_under("target.", tensors))
-        self._average.load_state_dict(played(tensors))
         for name, moment in _under("optimizer.", tensors).items():
             self._moments[name].copy_(moment)
 
@@ -469,12 +458,6 @@ class Learner:
         elif 0 < rules.target_max_age_s < self._clock() - self._target_s:
             self.refresh_target()  # steps are slow: an old target holds learning back
 
-    def _update_average(self) -> None:
-        """Let the weights that play follow those that train, at first as the mean of all so far."""
-        span = min(self.rules.average_steps, self.report.steps + 1)
-        if span:
-            self._average_flat.lerp_(self._flat, 1 / span)
-
     def _note(self, gradient: Gradient, finite: bool, optimise_s: float) -> None:
         before = self.report
         transitions = gradient.batches * self.rules.batch_size
@@ -505,8 +488,8 @@ class Learner:
 
 
 def played(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Give the weights to play with out of a state: the average, or else the newest."""
-    return _under("average.", tensors) or _under("online.", tensors)
+    """Give the weights to play with out of a learner's state."""
+    return _under("online.", tensors)
 
 
 def _under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

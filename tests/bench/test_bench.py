@@ -6,6 +6,7 @@ import argparse
 import asyncio
 import contextlib
 import json
+import os
 import re
 import subprocess
 import sys
@@ -339,6 +340,15 @@ def test_what_it_costs_to_be_watched(tmp_path: Path) -> None:
     for name in ("fps", "steps_per_s"):
         on, off = figures[f"{name}_watched"], figures[f"{name}_unwatched"]
         assert figures[f"{name}_watched_over_unwatched"] == pytest.approx(on / off)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="py-spy may look at its parent as root only")
+def test_the_probe_is_held_against_a_look_from_outside(tmp_path: Path) -> None:
+    figures = run("lock", tmp_path / "figures.json", "--seconds", "1", "--clients", "2")
+    check_defined(figures)
+    assert len(figures) == 8
+    assert all(0 <= share <= 1 for share in figures.values())
+    assert figures["spy_share_thread_saturated"] > 0 < figures["probe_share_thread_saturated"]
 
 
 def test_heads_are_compared_by_what_their_trainings_earn(tmp_path: Path) -> None:

@@ -10,8 +10,8 @@ import torch
 
 import config
 from server.controls import Controls
-from server.learn.learner import Learner, Rules, played
-from server.learn.network import Shape, to_flat
+from server.learn.learner import Learner, Rules
+from server.learn.network import Shape
 from server.learn.replay import Frames, Layout, Replay, Transitions
 from server.learn.sampler import PrioritySampler, Sample, UniformSampler
 from server.learn.schedule import Linear
@@ -318,36 +318,6 @@ def test_a_hard_target_waits_and_then_goes_all_the_way() -> None:
     assert torch.equal(learner._target_flat, learner._flat)
 
 
-def test_the_weights_that_play_are_the_mean_of_the_first_and_then_follow() -> None:
-    learner = make(average_steps=2)
-    newest = []
-    for _ in range(3):
-        learner.step(learner.cut(batch(), 1))
-        newest.append(learner._flat.numpy().copy())
-    mean = (newest[0] + newest[1]) / 2
-    assert np.allclose(learner.weights().flat, (mean + newest[2]) / 2, atol=1e-7)
-    assert not np.array_equal(learner.weights().flat, newest[2])
-    plain = make()
-    plain.step(plain.cut(batch(), 1))
-    assert np.array_equal(plain.weights().flat, plain._flat.numpy())  # 0: the newest
-
-
-def test_a_state_says_which_weights_play() -> None:
-    learner, twin, plain = make(average_steps=50), make(average_steps=50), make()
-    learner.train()
-    state = learner.get_state()
-    twin.set_state(state)
-    assert np.array_equal(twin.weights().flat, learner.weights().flat)
-    kept = to_flat(SPACES, Shape((16,)), played(state["tensors"]))
-    assert np.array_equal(kept, learner.weights().flat)
-    # A state of before there was an average: what plays begins with the newest.
-    plain.set_state(state)
-    older = plain.get_state()
-    assert not [name for name in older["tensors"] if name.startswith("average.")]
-    twin.set_state(older)
-    assert np.array_equal(twin.weights().flat, learner._flat.numpy())
-
-
 def test_a_copy_of_the_weights_is_whole_and_numbered() -> None:
     learner = make()
     first, second = learner.weights(), learner.weights()
@@ -358,7 +328,7 @@ def test_a_copy_of_the_weights_is_whole_and_numbered() -> None:
 
 
 def test_a_restored_learner_goes_on_bit_for_bit() -> None:
-    learner, twin = make(average_steps=7), make(average_steps=7)
+    learner, twin = make(), make()
     for _ in range(5):
         learner.train()
     twin.set_state(learner.get_state())
