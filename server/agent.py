@@ -6,7 +6,6 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import Callable, Collection
-from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -27,7 +26,7 @@ from server.learn.schedule import Linear
 from server.session import Session
 from server.spaces import Spaces
 from server.stats import RETURN_HISTORY, RETURN_WINDOW, AgentView, Histogram, Rate, Score, Share
-from server.train.trainer import Home, Trainer, TrainerState
+from server.train.trainer import Home, LearnerError, Trainer, TrainerState
 from server.trend import Trend
 
 SCHEDULED = ("epsilon", "expert_ratio", "learning_rate")  # live settings that naturals() gives
@@ -122,7 +121,7 @@ class Agent:
         self.evaluations = 0  # finished since the start
         self.evaluating: int | None = None  # episodes so far of one under way, or to come
         self.evaluating_of = 0  # episodes it is to have, if that is known
-        self._asked: Future[Weights] | None = None  # of the learner, and not given yet
+        self._fetching: asyncio.Task[bool | None] | None = None  # weights that are not here yet
         self._weights_stale = False
         self._restored = 0  # times that its learner went back, as far as it was told
         self._history = History()
@@ -216,18 +215,23 @@ class Agent:
     async def refresh_policy(self) -> bool | None:
         """Copy the trained weights into play; False if they were not fit for it.
 
-        None if the learner has not given them yet: they are taken the next time.
+        None if the learner has not given them yet: they are played with as soon as it has.
         """
-        asked = self._asked = self._asked or self.trainer.weights()
+        fetching = self._fetching = self._fetching or asyncio.create_task(self._fetch())
+        await asyncio.wait({fetching}, timeout=_PATIENCE_S)
+        return fetching.result() if fetching.done() else None
+
+    async def _fetch(self) -> bool | None:
+        """Wait for the trained weights and play with them; None if there is no learner to give any.
+
+        Of a learner that is gone people hear from its trainer.
+        """
         try:
-            async with asyncio.timeout(_PATIENCE_S):
-                weights = await asyncio.shield(asyncio.wrap_future(asked))
-        except TimeoutError:
+            return self.play_with(await asyncio.wrap_future(self.trainer.weights()))
+        except LearnerError:
             return None
         finally:
-            if asked.done():
-                self._asked = None
-        return self.play_with(weights)
+            self._fetching = None
 
     def play_with(self, weights: Weights) -> bool:
         """Play with these weights from now on; False if they are not fit for it."""
@@ -426,6 +430,10 @@ class LearningAgent(Agent):
                 f"agent {self.name} is not saved: its learner has not answered for {_STATE_S:g} s; "
                 "the checkpoint before stays"
             ) from None
+        except LearnerError as error:
+            raise CheckpointError(
+                f"agent {self.name} is not saved: {error}; the checkpoint before stays"
+            ) from error
         bad = self.trainer.report.bad
         # A bad step now and then is left out and does no harm: many in a row mean ruined weights.
         if bad >= _STREAK or not all(part.isfinite().all() for part in state["tensors"].values()):

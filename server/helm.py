@@ -12,7 +12,7 @@ from server.dials import DialError
 from server.examiner import ExamError
 from server.stats import EventLog
 from server.steering import VERBS, Steering
-from server.train.process import LearnerError
+from server.train.trainer import LearnerError
 
 
 class HelmError(RuntimeError):
@@ -98,11 +98,10 @@ class Helm:
         return self._told("weights in play are new")
 
     async def _target(self, who: str) -> str:
-        for agent in list(self._agents.values()):
-            try:
-                await agent.refresh_target()
-            except LearnerError as error:
-                raise HelmError(f"the target network is as it was: {error}") from error
+        try:
+            await asyncio.gather(*(agent.refresh_target() for agent in self._agents.values()))
+        except LearnerError as error:
+            raise HelmError(f"a target network is as it was: {error}") from error
         return self._told("target network is new")
 
     async def _flush(self, who: str) -> str:

@@ -301,18 +301,17 @@ class Conductor:
             "gpus": 1.0 if plan.recipe.device == "cuda" else 0.0,
         }
         name = learner_name(plan.name)
-        leader = self._start_actor(LearnerActor, name, homes[0], plan, arrays, **how)
-        followers = [
-            self._start_actor(
-                FollowerActor,
-                learner_name(plan.name, rank),
-                homes[rank],
-                *(plan, arrays, rank, leader.handle),
-                **how,
-            )
-            for rank in range(1, plan.learners)
-        ]
-        return self._keep(plan.name, homes, [leader, *followers])
+        actors = [self._start_actor(LearnerActor, name, homes[0], plan, arrays, **how)]
+        try:
+            for rank in range(1, plan.learners):
+                name = learner_name(plan.name, rank)
+                mine = (plan, arrays, rank, actors[0].handle)
+                actors.append(self._start_actor(FollowerActor, name, homes[rank], *mine, **how))
+        except BaseException:  # all or none: those that are there keep the names of the next
+            for actor in actors:
+                LearnerHand(actor).dismiss()
+            raise
+        return self._keep(plan.name, homes, actors)
 
     def _keep(self, name: str, homes: list[Node], actors: list[Actor]) -> Hand:
         hands = [LearnerHand(actor) for actor in actors]
@@ -327,8 +326,11 @@ class Conductor:
 
     def _check_cards(self) -> None:
         """Refuse learners that would wait for a graphics card for ever."""
+        device = self._config.network.device
+        if device not in ("cpu", "cuda"):
+            raise ClusterError(f"device = {device} is not for a cluster; use --device cpu or cuda")
         asked, cards = self._config.cluster.learners, sum(node.gpus for node in self._nodes)
-        if self._config.network.device == "cuda" and asked > cards:
+        if device == "cuda" and asked > cards:
             fewer = f"--learners {int(cards)} or " if cards >= 1 else ""
             raise ClusterError(
                 f"device = cuda with learners = {asked} needs as many GPUs, and the cluster has "

@@ -311,9 +311,11 @@ class GatewayActor:
         agents: dict[str, tuple[str, Spaces]],
     ) -> None:
         os.umask(0o077)
-        if not post.again:
+        # One that goes on elsewhere, because we or Ray started it again, is worth more than its
+        # emulators.
+        if not (post.again or ray.get_runtime_context().was_current_actor_reconstructed):
             for launch in post.launches:
-                launch.check()  # one that goes on elsewhere is worth more than its emulators
+                launch.check()
         prepare_process(config)
         factory = loop_factory() or asyncio.new_event_loop
         self._config = config

@@ -20,8 +20,8 @@ from server.learn.learner import Learner, Report
 from server.learn.network import Weights
 from server.learn.recipe import Recipe
 from server.learn.replay import MIN_CAPACITY, Layout, Replay
-from server.train.process import Falls, LearnerError
-from server.train.trainer import State, TrainerState, done, fulfil
+from server.train.process import Falls
+from server.train.trainer import LearnerError, State, TrainerState, done, fulfil
 
 _MOST_FALLS = 3
 _FALLS_WINDOW_S = 600.0
@@ -216,7 +216,8 @@ class TrainingActor:
 
     def stop(self, timeout_s: float) -> bool:
         """End training after the sample under way; False if it did not end in time."""
-        self._stopping = True
+        with self._gate:  # from now on nobody is asked again
+            self._stopping = True
         if self._learner is not None:
             return True
         with contextlib.suppress(Exception):  # it fell just now: there is nothing to save
@@ -266,7 +267,8 @@ class TrainingActor:
         count, minutes = self._falls.count(time.monotonic()), _FALLS_WINDOW_S / 60
         fall = f"the learner of agent {self._plan.name} fell: {_reason(problem)}"
         if count > _MOST_FALLS:
-            self._dead = True
+            with self._gate:
+                self._dead = True
             self._ask_again()  # in vain: whoever waits must hear of it
             self._on_death(LearnerError(f"{fall}; {count} times in {minutes:.0f} minutes"))
             return
@@ -274,7 +276,11 @@ class TrainingActor:
 
         def hire() -> Hand:
             """Start it from the newest checkpoint: its disk and the cluster are waited for."""
-            state = self._newest_state() or self._first_state
+            try:
+                state = self._newest_state() or self._first_state
+            except Exception:
+                self._on_fall(fall)  # that there is nothing to go on from is told as its next fall
+                raise
             self._on_fall(
                 f"{fall}; started again from step {state['counters']['steps']:,} of {steps:,}, "
                 f"{count} of at most {_MOST_FALLS} times in {minutes:.0f} minutes"
@@ -307,10 +313,12 @@ class TrainingActor:
 
         def hear(answer: Future[Any]) -> None:
             problem = answer.exception()
-            if problem is not None and not self._stopping and not self._dead:
-                with self._gate:
+            with self._gate:
+                gone = self._stopping or self._dead or future.cancelled()
+                if problem is not None and not gone:
                     self._again.append(ask)
-            elif future.set_running_or_notify_cancel():  # or whoever asked has given up
+                    return
+            if future.set_running_or_notify_cancel():  # or whoever asked has given up
                 if problem is None:
                     future.set_result(answer.result())
                 else:

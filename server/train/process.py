@@ -35,17 +35,13 @@ from server.learn.network import Weights
 from server.learn.recipe import Recipe
 from server.learn.replay import Replay
 from server.train.board import Board
-from server.train.trainer import State, TrainerState, done, fulfil
+from server.train.trainer import LearnerError, State, TrainerState, done, fulfil
 
 LOG = "learner.log"  # in the agent's directory: what the process had to say when it fell
 _MOST_FALLS = 3
 _FALLS_WINDOW_S = 600.0
 _ROOT = Path(__file__).resolve().parents[2]
 _KILL_WAIT_S = 5.0
-
-
-class LearnerError(RuntimeError):
-    """The learner's process ended, and not because it was asked to."""
 
 
 class _Asked(NamedTuple):

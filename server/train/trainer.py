@@ -15,6 +15,10 @@ T = TypeVar("T")
 State = dict[str, Any]  # what Learner.get_state gives
 
 
+class LearnerError(RuntimeError):
+    """A learner that fell, or is not there to answer; the message says which."""
+
+
 class TrainerState(Enum):
     """What the trainer is doing, in words for people."""
 

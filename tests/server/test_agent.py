@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
+from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
+from server import agent as agent_module
 from server.agent import LearningAgent, Schedules
 from server.controls import Controls
 from server.learn import checkpoint as checkpoints
@@ -26,6 +29,7 @@ from server.session import Session
 from server.spaces import Actions, Discrete, Observation, Spaces
 from server.stats import RETURN_WINDOW
 from server.train.thread import TrainingThread
+from server.train.trainer import LearnerError
 
 SPACES = Spaces(Observation("float32", (2,)), Actions((Discrete("s", 2),), ()), ("r",))
 SHAPE = Shape((8,))
@@ -281,6 +285,36 @@ def test_what_is_saved_is_restored(agent: LearningAgent, tmp_path: Path) -> None
         "guided_episodes",
     ):
         assert getattr(after, name) == getattr(before, name), name
+
+
+def test_weights_that_come_late_are_played_with_as_soon_as_they_are_there(
+    agent: LearningAgent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(agent_module, "_PATIENCE_S", 0.01)
+    given: Future[Weights] = Future()
+    late = agent.trainer.weights().result()
+    monkeypatch.setattr(agent.trainer, "weights", lambda: given)
+
+    async def beats() -> None:
+        assert await agent.refresh_policy() is None
+        assert await agent.refresh_policy() is None  # it is asked once
+        given.set_result(late)
+        while agent.weights is not late:
+            await asyncio.sleep(0.001)
+
+    asyncio.run(asyncio.wait_for(beats(), 10))
+
+
+def test_a_learner_that_is_gone_is_neither_saved_nor_waited_for(
+    agent: LearningAgent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gone: Future[Any] = Future()
+    gone.set_exception(LearnerError("it is not there"))
+    monkeypatch.setattr(agent.trainer, "weights", lambda: gone)
+    monkeypatch.setattr(agent.trainer, "learner_state", lambda: gone)
+    assert asyncio.run(agent.refresh_policy()) is None
+    with pytest.raises(CheckpointError, match="not saved: it is not there"):
+        asyncio.run(agent.save())
 
 
 def test_weights_that_grow_too_old_raise_an_alarm_until_new_ones_come(agent: LearningAgent) -> None:

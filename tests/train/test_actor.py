@@ -13,8 +13,7 @@ from server.controls import Controls
 from server.learn.checkpoint import CheckpointError
 from server.learn.learner import Report
 from server.train.actor import Hand, Plan, Progress, TrainingActor
-from server.train.process import LearnerError
-from server.train.trainer import State, TrainerState, done
+from server.train.trainer import LearnerError, State, TrainerState, done
 
 
 class Actor:
@@ -118,6 +117,7 @@ def test_one_that_cannot_be_hired_counts_as_fallen_and_another_is_tried(stage: S
     until(stage.tend)
     assert len(stage.hired) == 2
     assert [fall.partition(" fell: ")[2].partition(";")[0] for fall in stage.falls] == [
+        "the actor is gone",
         "damaged",
         "the name is taken",
     ]

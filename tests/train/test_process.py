@@ -16,8 +16,8 @@ from game import play, played, recipe, until
 
 from server.controls import Controls
 from server.train import process as process_module
-from server.train.process import Falls, LearnerError, TrainingProcess
-from server.train.trainer import TrainerState
+from server.train.process import Falls, TrainingProcess
+from server.train.trainer import LearnerError, TrainerState
 
 
 class Stage:
