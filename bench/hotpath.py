@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from bench import burst, forward
+from bench import burst, forward, weighed
 from bench.figures import Round
 from bench.stage import Stage
 from bench.stopwatch import median_us
@@ -52,6 +52,8 @@ async def measure(options: argparse.Namespace) -> Round:
     take("sample_us", stage.sample_work(stage.rules.steps_per_sample * options.batch_size))
     take("sample_one_step_us", stage.sample_work(options.batch_size))
     take("step_us", stage.step_work())
+    for name, work in weighed.ways(stage).items():
+        take(name, work)
     return figures
 
 

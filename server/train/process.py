@@ -270,7 +270,10 @@ class TrainingProcess:
                 stdout=log,
                 stderr=log,
                 pass_fds=(theirs.fileno(), self._board.descriptor),
-                start_new_session=True,  # Ctrl-C in the terminal is ours to handle
+                # Ctrl-C in the terminal is ours to handle. Not a session of its own: Linux shares its
+                # cores out by session first, so that the learner would get as much as all others
+                # here together, and no niceness would count.
+                process_group=0,
             )
         with self._gate:
             self._line, self._process = ours, process

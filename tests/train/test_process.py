@@ -100,6 +100,16 @@ def test_it_trains_and_what_it_learned_comes_back(stage: Callable[..., Stage]) -
     assert one.deaths == [] and one.falls == []
 
 
+def test_ctrl_c_does_not_reach_it_and_it_shares_the_cores_with_the_server(
+    stage: Callable[..., Stage],
+) -> None:
+    one = stage()
+    one.trainer.start()
+    one.trains_on()
+    assert os.getpgid(one.pid) != os.getpgrp()
+    assert os.getsid(one.pid) == os.getsid(0)  # by session Linux shares its cores out first
+
+
 def test_it_goes_on_from_what_was_kept(stage: Callable[..., Stage], tmp_path: Path) -> None:
     one = stage()
     learner = one.recipe.make(one.replay)
