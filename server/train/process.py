@@ -270,9 +270,9 @@ class TrainingProcess:
                 stdout=log,
                 stderr=log,
                 pass_fds=(theirs.fileno(), self._board.descriptor),
-                # Ctrl-C in the terminal is ours to handle. Not a session of its own: Linux shares its
-                # cores out by session first, so that the learner would get as much as all others
-                # here together, and no niceness would count.
+                # Ctrl-C in the terminal is ours to handle. Not a session of its own: Linux shares
+                # its cores out by session first, so that the learner would get as much as all
+                # others here together, and no niceness would count.
                 process_group=0,
             )
         with self._gate:
