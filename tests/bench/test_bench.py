@@ -142,6 +142,12 @@ def test_all_parts_of_the_hot_path_are_timed(tmp_path: Path) -> None:
         "sample_us",
         "sample_one_step_us",
         "step_us",
+        "gather_take_us",
+        "gather_select_us",
+        "adamw_fused_us",
+        "adamw_foreach_us",
+        "passes_apart_us",
+        "passes_joined_us",
     }
     assert all(value > 0 for value in figures.values())
 
