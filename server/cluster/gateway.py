@@ -299,6 +299,11 @@ class Gateway:
         self._perch.look(lone, lone.core if lone else None)
 
 
+def _was_restarted() -> bool:
+    """Say whether Ray started this actor again; only an actor may ask."""
+    return bool(ray.get_runtime_context().was_current_actor_reconstructed)
+
+
 class GatewayActor:
     """A gateway as Ray runs it: its event loop has a thread of its own, Ray's calls come to it."""
 
@@ -313,7 +318,7 @@ class GatewayActor:
         os.umask(0o077)
         # One that goes on elsewhere, because we or Ray started it again, is worth more than its
         # emulators.
-        if not (post.again or ray.get_runtime_context().was_current_actor_reconstructed):
+        if post.launches and not (post.again or _was_restarted()):
             for launch in post.launches:
                 launch.check()
         prepare_process(config)
