@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 
 import numpy as np
@@ -12,6 +13,7 @@ from bench.stage import Stage
 from server.learn.network import HybridNetwork
 
 _RING = 100_000  # frames to gather from
+_DRAWS = 64
 
 
 def ways(stage: Stage) -> dict[str, Callable[[], object]]:
@@ -21,14 +23,16 @@ def ways(stage: Stage) -> dict[str, Callable[[], object]]:
 
 def _gathers(stage: Stage) -> dict[str, Callable[[], object]]:
     """Give a sample's observations out of a ring: by numpy, and by torch into the same memory."""
-    ring = np.zeros((_RING, stage.spaces.observation.values), np.uint8)
+    # Not of zeros: memory that was never written is one page for all.
+    ring = np.ones((_RING, stage.spaces.observation.values), np.uint8)
     rows = stage.rules.steps_per_sample * stage.rules.batch_size
-    index = np.random.default_rng(1).integers(0, _RING, rows)
-    there, at = torch.from_numpy(ring), torch.from_numpy(index)
+    draws = np.random.default_rng(1).integers(0, _RING, (_DRAWS, rows))
+    there, at = torch.from_numpy(ring), itertools.cycle(torch.from_numpy(draws))
+    index = itertools.cycle(draws)  # other frames each time, as in a sample
     out = torch.empty((rows, ring.shape[1]), dtype=torch.uint8)
     return {
-        "gather_take_us": lambda: ring.take(index, axis=0),
-        "gather_select_us": lambda: torch.index_select(there, 0, at, out=out),
+        "gather_take_us": lambda: ring.take(next(index), axis=0),
+        "gather_select_us": lambda: torch.index_select(there, 0, next(at), out=out),
     }
 
 
