@@ -25,6 +25,7 @@ from server.stats import Recent
 
 _LATENCIES = 8192  # replies over which percentiles are taken
 _FEW = 5  # frames: so few Python answers sooner one by one than together
+_FEW_IN_C = 2  # players: so few are answered at once by the lane, since they seldom come together
 _FEW_VALUES = 64  # of an observation: plain Python looks at so few sooner than numpy
 _MOST_REWARD = 3e38  # what a float32 holds
 _MOST_VALUE = 1e18  # of an observation: beyond it a forward pass overflows
@@ -86,7 +87,7 @@ class Batcher:
             return None  # which may have closed it; else the loop sees soon that there is more
         if session.settings is not None:  # lane.c does not know how to tell them
             return received(descriptor)
-        if self._policy.mlp and self.players == 1 and not (lane.waiting or self._waiting):
+        if self._policy.mlp and self.players <= _FEW_IN_C and not (lane.waiting or self._waiting):
             return self._serve(lane, session, descriptor)
         code = lane.receive(session, descriptor)
         if code != TAKEN:
@@ -95,7 +96,7 @@ class Batcher:
         return None
 
     def _serve(self, lane: Lane, session: Session, descriptor: int) -> bytes | None:
-        """Answer a lone frame in one call: nothing waits, and nobody else plays."""
+        """Answer a lone frame in one call: nothing waits, and few play."""
         first = self._replay.head
         code = lane.serve(session, descriptor, self.mix, self._version())
         if code not in (TAKEN, LEFT):
@@ -107,11 +108,11 @@ class Batcher:
         return None
 
     def _wait(self, lane: Lane, session: Session) -> None:
-        """Answer now, if no other frame can come, or when the turn ends."""
+        """Answer now, if no other frame can come or few play, or when the turn ends."""
         session.turn = self._turn
         rows = len(lane.waiting)
         there = rows + len(self._waiting)
-        if there >= self.players or rows == MOST_ROWS:
+        if self.players <= _FEW_IN_C or there >= self.players or rows == MOST_ROWS:
             self.flush()
         elif there == 1:
             self._schedule(self.flush)
