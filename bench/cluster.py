@@ -214,7 +214,8 @@ async def _fresh_weights(app: App, options: argparse.Namespace) -> Round:
     assert app.conductor is not None
     for _ in range(_FRESH):
         agent, began = app.agents[host.AGENT], time.perf_counter()
-        await agent.refresh_policy()
+        while await agent.refresh_policy() is None:
+            pass  # the learner was busy for a second
         put_out = agent.weights.version if agent.weights else 0
         while await app.conductor.version_in_play(host.AGENT) < put_out:
             await asyncio.sleep(_LOOK_S)

@@ -325,7 +325,7 @@ class Conductor:
         return actor
 
     def _check_cards(self) -> None:
-        """Refuse learners that would wait for a graphics card for ever."""
+        """Refuse a device that is not for a cluster, or that learners would wait for for ever."""
         device = self._config.network.device
         if device not in ("cpu", "cuda"):
             raise ClusterError(f"device = {device} is not for a cluster; use --device cpu or cuda")
