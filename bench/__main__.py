@@ -189,6 +189,11 @@ _OPTIONS: dict[str, dict[str, Any]] = {
     "--minutes": {"type": float, "help": "wall time of each training (default: %(default)s)"},
     "--every": {"type": float, "help": "s between exams (default: %(default)s)"},
     "--episodes": {"type": _positive, "help": "episodes of an exam (default: %(default)s)"},
+    "--cores": {
+        "type": int,
+        "help": "cores of each training, so many at once as there are cores for; 0: all of them, "
+        "one training at a time (default: %(default)s)",
+    },
     "--sticky": {
         "type": float,
         "help": "share of frames in which an exam repeats the last action (default: %(default)s)",

@@ -1,10 +1,11 @@
 """How soon agents get good: ours and Stable-Baselines3's DQN, on the same game and the same cores.
 
 Each training runs alone, from the start of its process, for the same wall time; ours is the server
-as ``make run`` starts it, with two emulators on real sockets. Networks are saved on the way and
-examined afterwards, so that an exam takes nothing from a training. What is done is kept in
-``--results``, a small file for each training that is over: a run that was broken off goes on with
-what is missing, on another day and machine too.
+as ``make run`` starts it, with two emulators on real sockets. ``--cores 1`` gives each training one
+core and trains as many at once as there are cores: everybody has less, and all of it takes less
+time. Networks are saved on the way and examined afterwards, so that an exam takes nothing from a
+training. What is done is kept in ``--results``, a small file for each training that is over: a run
+that was broken off goes on with what is missing, on another day and machine too.
 """
 
 from __future__ import annotations
@@ -23,10 +24,11 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor, as_completed
 from dataclasses import asdict, dataclass
 from multiprocessing import get_context
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 
 from rich.console import Console
@@ -46,6 +48,7 @@ OPTIONS = {
     "--every": 60.0,
     "--episodes": 20,
     "--sticky": 0.0,
+    "--cores": 0,
     "--with": "",
     "--results": None,
     "--svg": None,
@@ -71,6 +74,7 @@ class Plan:
     exam: Exam
     seconds: float
     every_s: float
+    cores: int  # that each training has to itself
     words: str  # more of our server's command line
     results: Path
 
@@ -92,16 +96,14 @@ def run(options: argparse.Namespace) -> int:
         Exam(options.game, options.observation, options.episodes, options.sticky),
         options.minutes * 60,
         options.every,
+        options.cores or len(_all_cores()),
         getattr(options, "with"),
         results,
     )
     try:
         _check(plan, who)
-        curves: dict[str, list[Curve]] = {name: [] for name in who}
-        for seed in range(1, options.seeds + 1):
-            for name in who:  # by turns: a machine that changes its pace changes it for all
-                curves[name].append(_curve(plan, name, seed))
-                _write(results / "curves.json", _plain(plan, curves))
+        curves = _curves(plan, who, options.seeds)
+        _write(results / "curves.json", _plain(plan, curves))
     except LearnError as error:
         print(f"learn: {error}", file=sys.stderr)
         return 2
@@ -126,9 +128,12 @@ def _check(plan: Plan, who: list[str]) -> None:
             "stable-baselines3 is not installed; pip install -r requirements-bench.txt, or use "
             "--who ours"
         )
+    there = len(_all_cores())
+    if not 0 < plan.cores <= there:
+        raise LearnError(f"--cores {plan.cores} cannot be had: there are {there} here")
     plan.results.mkdir(parents=True, exist_ok=True)
     told = {**asdict(plan.exam), "seconds": plan.seconds, "every_s": plan.every_s}
-    told["with"] = plan.words
+    told |= {"cores": plan.cores, "with": plan.words}
     path = plan.results / "plan.json"
     if path.exists() and json.loads(path.read_text()) != told:
         raise LearnError(
@@ -136,6 +141,43 @@ def _check(plan: Plan, who: list[str]) -> None:
             "--results"
         )
     _write(path, told)
+
+
+# --- all trainings ----------------------------------------------------------------------------
+
+
+def _curves(plan: Plan, who: Sequence[str], seeds: int) -> dict[str, list[Curve]]:
+    """Train and examine everybody, as many at once as there are cores for; give their curves."""
+    places: SimpleQueue[list[int]] = SimpleQueue()
+    cores = _all_cores()
+    at_once = len(cores) // plan.cores
+    for number in range(at_once):
+        places.put(cores[number * plan.cores : (number + 1) * plan.cores])
+
+    def sit() -> None:
+        if plan.cores < len(cores):
+            os.sched_setaffinity(0, places.get())  # of this thread, and so of what it starts
+
+    with ThreadPoolExecutor(at_once, initializer=sit) as pool:
+        try:
+            # By turns: a machine that changes its pace changes it for all.
+            work = [
+                (name, pool.submit(_curve, plan, name, seed))
+                for seed in range(1, seeds + 1)
+                for name in who
+            ]
+            done = [(name, future.result()) for name, future in work]
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+    return {name: [curve for owner, curve in done if owner == name] for name in who}
+
+
+def _all_cores() -> list[int]:
+    """Give the cores that we may use; a system that holds nobody on a core lets us use all."""
+    if hasattr(os, "sched_getaffinity"):
+        return sorted(os.sched_getaffinity(0))
+    return list(range(os.cpu_count() or 1))
 
 
 # --- one training -----------------------------------------------------------------------------
@@ -209,7 +251,7 @@ def _keep_checkpoints(
         if time.time() - told_s >= 60:
             told_s = time.time()
             lines = (directory / "server.log").read_text().splitlines()
-            _say(f"  {lines[-1] if lines else ''}")
+            _say(f"  {directory.name}: {lines[-1] if lines else ''}")
 
 
 def _keep(path: Path, directory: Path, wall_s: float) -> None:
@@ -233,7 +275,8 @@ def _train_rival(plan: Plan, directory: Path, who: str, seed: int) -> None:
             files = _saved(directory)
             if len(files) > written:
                 written = len(files)
-                _say(f"  {int(files[-1].stem)} s, {exam.told(files[-1])['frames']:,} frames")
+                frames = exam.told(files[-1])["frames"]
+                _say(f"  {directory.name}: {int(files[-1].stem)} s, {frames:,} frames")
     if rival.returncode:
         raise LearnError(f"the rival failed:\n{log.read_text()[-2000:]}")
 
@@ -288,13 +331,13 @@ def _saved(directory: Path) -> list[Path]:
 
 
 def _examined(plan: Plan, who: str, directory: Path) -> Curve:
-    """Examine the saved networks that were not examined yet, on all cores."""
+    """Examine the saved networks that were not examined yet, on the cores of the training."""
     path = directory / "returns.json"
     found: dict[str, list[float]] = json.loads(path.read_text()) if path.exists() else {}
     saved = _saved(directory)
     missing = [file for file in saved if file.stem not in found]
     # Spawned: what is forked from a process with threads may hang.
-    with ProcessPoolExecutor(os.cpu_count(), mp_context=get_context("spawn")) as pool:
+    with ProcessPoolExecutor(plan.cores, mp_context=get_context("spawn")) as pool:
         work = {pool.submit(exam.returns, plan.exam, who, file): file for file in missing}
         for future in as_completed(work):
             file = work[future]
@@ -324,6 +367,7 @@ def _plain(plan: Plan, curves: dict[str, list[Curve]]) -> dict[str, Any]:
         "machine": figures.machine(),
         **asdict(plan.exam),
         "minutes": plan.seconds / 60,
+        "cores": plan.cores,
         "curves": {
             who: [[{**asdict(point), "mean": point.mean} for point in curve] for curve in all_of]
             for who, all_of in curves.items()
@@ -340,6 +384,7 @@ def _show(plan: Plan, curves: dict[str, list[Curve]]) -> None:
     """Print the median of each agent, minute by minute, and when each reached its goals."""
     seeds = len(next(iter(curves.values())))
     title = f"{plan.title}: mean greedy return, median over {seeds} seeds on {figures.machine()}"
+    title += f"; each training had {plan.cores} of its cores"
     table = Table(title=title, title_justify="left")
     table.add_column("minutes", justify="right")
     for who in curves:

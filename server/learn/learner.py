@@ -42,7 +42,7 @@ class Rules:
     learning_rate_fall: int = 0  # steps over which it falls; 0: it does not
     warmup_steps: int = 0
     weight_decay: float = 1e-5
-    gamma: float = 0.99
+    gamma: float = 0.997
     n_step: int = 3
     target_update: str = "soft"
     target_tau: float = 0.005
