@@ -291,7 +291,9 @@ class Learner:
     weight_decay: float = setting(
         1e-5, "Weight decay of the AdamW optimizer.", unit="rate", low=0, high=1
     )
-    gamma: float = setting(0.997, "Worth of a reward one frame later.", unit="factor", low=0, high=1)
+    gamma: float = setting(
+        0.997, "Worth of a reward one frame later.", unit="factor", low=0, high=1
+    )
     n_step: int = setting(
         3, "Frames of real reward before the estimate takes over.", unit="frames", low=1, high=64
     )

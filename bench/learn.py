@@ -421,4 +421,5 @@ def _write(path: Path, value: Any) -> None:
 
 
 def _say(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)
+    sys.stderr.write(f"{line}\n")  # in one go: several trainings may speak at once
+    sys.stderr.flush()

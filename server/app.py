@@ -23,6 +23,7 @@ import torch
 
 from config import Config
 from server import album as album_module
+from server import courtesy as courtesy_module
 from server import descriptors, dials, front, native, nursery, urgency, versions
 from server import fleet as fleet_module
 from server import gate as gate_module
@@ -35,6 +36,7 @@ from server.album import Album
 from server.cluster import LOCAL, ClusterError
 from server.console.terminal import Terminal
 from server.controls import Command, Controls
+from server.courtesy import Courtesy
 from server.curves import Curves
 from server.dials import Value
 from server.emulators import LaunchError
@@ -322,6 +324,9 @@ class App:
             self.probe.start()
         if self.governor:
             self._every(governor_module.LOOK_S, self._govern)
+        elif config.trainer.trainer == "process" and self.conductor is None:
+            self._courtesy = Courtesy()
+            self._every(courtesy_module.LOOK_S, self._be_courteous)
         self._tasks.append(asyncio.create_task(self._guarded(self._keep_saving())))
         self._tasks.append(asyncio.create_task(self._guarded(self._heartbeat())))
 
@@ -530,6 +535,11 @@ class App:
     async def _govern(self) -> None:
         assert self.governor is not None and self.probe is not None
         self.governor.tend(self.agents.values(), self.probe.lag_s)
+
+    async def _be_courteous(self) -> None:
+        share = self._courtesy.share()
+        for agent in self.agents.values():
+            agent.give_way(share)
 
     async def _tend_fleet(self) -> None:
         for text in self._fleet.tend(self.lobby.silences(time.monotonic())):

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
 import shutil
 import subprocess
 import sys
+import threading
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
@@ -73,6 +75,36 @@ def test_a_tiny_training_is_examined_and_not_repeated(tmp_path: Path) -> None:
     assert not (tmp_path / "ours-1").exists()
     other = command(tmp_path, "ours", "--sticky", "0.25")
     assert other.returncode == 2 and "another benchmark" in other.stderr
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux holds processes on cores")
+def test_trainings_run_at_once_each_on_cores_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    together = threading.Barrier(2, timeout=10)  # of one: nobody would wait for another
+    seats: list[set[int]] = []
+
+    def curve(plan: learn.Plan, who: str, seed: int) -> chart.Curve:
+        seats.append(os.sched_getaffinity(0))
+        together.wait()
+        return [Point(1.0, seed, 1, (float(who == "ours"),))]
+
+    monkeypatch.setattr(learn, "_curve", curve)
+    monkeypatch.setattr(learn, "_all_cores", lambda: sorted(os.sched_getaffinity(0))[:1] * 2)
+    plan = learn.Plan(Exam("pong", "features", 1), 1.0, 1.0, 1, "", tmp_path)
+    before = os.sched_getaffinity(0)
+    curves = learn._curves(plan, ["ours", "sb3"], 2)
+    assert os.sched_getaffinity(0) == before
+    assert [len(cores) for cores in seats] == [1] * 4
+    assert {who: [(c[0].frames, c[0].mean) for c in all_of] for who, all_of in curves.items()} == {
+        "ours": [(1, 1.0), (2, 1.0)],
+        "sb3": [(1, 0.0), (2, 0.0)],
+    }
+
+
+def test_cores_that_are_not_there_are_refused(tmp_path: Path) -> None:
+    many = command(tmp_path, "ours", "--cores", "4096")
+    assert many.returncode == 2 and "--cores 4096 cannot be had: there are" in many.stderr
 
 
 @needs_sb3

@@ -1,0 +1,84 @@
+"""Training in a process of its own rests as much as the event loop waits for a core."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from server.courtesy import Courtesy, Runqueue
+
+needs_schedstat = pytest.mark.skipif(
+    not Path("/proc/self/schedstat").exists(), reason="this kernel counts no waiting"
+)
+
+
+def shares(waits: list[float], every_s: float = 0.5) -> list[float]:
+    """Give the share after each look, of looks that each found so much of the time waited for."""
+    now = waited = 0.0
+    courtesy = Courtesy(lambda: waited, lambda: now)
+    found = [courtesy.share()]
+    for wait in waits:
+        now += every_s
+        waited += wait * every_s
+        found.append(courtesy.share())
+    return found
+
+
+def test_who_does_not_wait_takes_nothing_from_training() -> None:
+    assert shares([0.0, 0.05, 0.09, 0.0]) == [1.0] * 5
+
+
+def test_training_rests_for_the_time_that_is_waited_for() -> None:
+    assert shares([0.3] * 6)[1:] == pytest.approx([0.7] * 6)
+
+
+def test_it_keeps_half_of_its_time_whatever_happens() -> None:
+    assert shares([0.9] * 6)[-1] == 0.5
+
+
+def test_the_mean_of_four_looks_counts_and_what_is_past_is_forgotten() -> None:
+    found = shares([0.4, 0.4, 0.4, 0.4, 0.0, 0.0, 0.0, 0.0])
+    assert found[4:] == pytest.approx([0.6, 0.7, 0.8, 1.0, 1.0])
+
+
+def test_a_clock_that_stands_still_is_no_reason_to_rest() -> None:
+    courtesy = Courtesy(lambda: 1.0, lambda: 7.0)
+    assert [courtesy.share(), courtesy.share()] == [1.0, 1.0]
+
+
+@needs_schedstat
+def test_the_kernel_tells_how_long_a_thread_waited_for_its_core() -> None:
+    """Beside somebody who computes on the same core it waits; of another thread nothing is told."""
+    core = min(os.sched_getaffinity(0))
+    rival = subprocess.Popen(
+        [sys.executable, "-c", f"import os; os.sched_setaffinity(0, {{{core}}})\nwhile True: pass"]
+    )
+    told: list[float] = []
+
+    def compete() -> None:
+        os.sched_setaffinity(0, {core})  # of this thread alone
+        runqueue = Runqueue()
+        before_s, end_s = runqueue.waited_s(), time.monotonic() + 0.5
+        while time.monotonic() < end_s:
+            pass
+        told.append(runqueue.waited_s() - before_s)
+
+    try:
+        thread = threading.Thread(target=compete)
+        thread.start()
+        thread.join()
+    finally:
+        rival.kill()
+        rival.wait()
+    assert told[0] > 0.02
+
+
+def test_where_nobody_counts_nothing_was_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(threading, "get_native_id", lambda: 0)
+    assert Runqueue().waited_s() == 0.0
