@@ -39,7 +39,7 @@ from server.controls import Command, Controls
 from server.courtesy import Courtesy
 from server.curves import Curves
 from server.dials import Value
-from server.emulators import LaunchError
+from server.emulators import PROGRAMS, LaunchError
 from server.examiner import Examiner
 from server.exporter import Exporter
 from server.fleet import Fleet, Launch
@@ -256,7 +256,7 @@ class App:
             self.events.add(f"starting over; the old run is kept as {_short(self._run.kept_as)}")
         if self.conductor is not None:
             self.conductor.open(self._run.path, self._run.kept_as)
-        described = versions.described(config)
+        described = versions.described(config, self._emulator_versions())
         self._run.note_start(described)
         self._curves = Curves(
             self._run.path,
@@ -298,6 +298,12 @@ class App:
         homes = self._run.path / "emulators"
         self._fleet.seat(inside, self._token, homes, played)
         self._examiner.seat(fleet_module.reachable(inside), self._token, homes)
+
+    def _emulator_versions(self) -> dict[str, str]:
+        """Ask the emulators that we start for their versions; those of gateways are elsewhere."""
+        launches = [] if self.conductor is not None else _launches(self._config)
+        kinds = sorted({launch.emulator for launch in launches} & set(PROGRAMS))
+        return {kind: PROGRAMS[kind].version() for kind in kinds}
 
     def _take_up_duties(self) -> None:
         """Begin with everything that is done again and again."""

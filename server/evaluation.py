@@ -21,10 +21,10 @@ from server.net.wire import ENDED, START, Bye, Error, Frame, Hello, Welcome, enc
 from server.spaces import Spaces
 from server.stats import Result, Score
 
-# Of the first episode; far from those that training plays. For an Atari game without sticky actions
-# a seed is a number of frames before the first decision, and a deterministic agent plays as many
-# different games as there are frames in a decision: 4. From this seed on, up to the 20th episode,
-# each four in a row begin in all four ways (docs/metrics.md).
+# Of the first episode; training plays those below 2**30 (Fleet.seat). For an Atari game without
+# sticky actions a seed is a number of frames before the first decision, and a deterministic agent
+# plays as many different games as there are frames in a decision: 4. From this seed on, up to the
+# 20th episode, each four in a row begin in all four ways (docs/metrics.md).
 SEED = 2_000_111_595
 _TELLING = 500  # frames after the first reward by which episodes are told apart
 _GREEDY = Mix()

@@ -99,15 +99,17 @@ class Examiner:
             self._events.add(note, "warning")
         if best is None:
             return
-        if best.plain["sticky"] != self._sticky:
+        score = Score(**best.plain["evaluation"])
+        then, now = (score.episodes, best.plain["sticky"]), (self._episodes, self._sticky)
+        if then != now:  # fewer episodes have more luck, and other rules are another game
             self._events.add(
-                f"the best weights of agent {agent.name} were evaluated with sticky actions of "
-                f"{best.plain['sticky']:g}, now it is {self._sticky:g}: the next evaluation is "
-                "the best",
+                f"the best weights of agent {agent.name} were evaluated over {then[0]} episodes "
+                f"with sticky actions of {then[1]:g}, now it is {now[0]} with {now[1]:g}: the next "
+                "evaluation is the best",
                 "warning",
             )
             return
-        agent.evaluation_best = Score(**best.plain["evaluation"])
+        agent.evaluation_best = score
 
     # --- clients that come for an evaluation ----------------------------------------------------
 

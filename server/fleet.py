@@ -283,7 +283,7 @@ class Fleet:
                 seat = Seat(
                     name,
                     ",".join(servers[turn:] + servers[:turn]),
-                    seed % 2**31,
+                    seed % 2**30,  # evaluations have those above
                     homes / name,
                     token,
                     show=bool(launch.show),

@@ -9,6 +9,7 @@ import platform
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,14 +19,17 @@ PACKAGES = ("torch", "numpy", "msgpack", "uvloop", "safetensors", "gymnasium", "
 _GIT_S = 5.0
 
 
-def described(settings: Any) -> dict[str, Any]:
-    """Give all that it takes to do a start again: settings (a dataclass), seed, versions."""
+def described(settings: Any, programs: Mapping[str, str]) -> dict[str, Any]:
+    """Give all that it takes to do a start again: settings (a dataclass), seed, versions.
+
+    Programs are those that we start, the emulators, with their versions.
+    """
     return {
         "time_s": round(time.time(), 3),
         "command": sys.argv,
         "seed": settings.run.seed,
         "settings": dataclasses.asdict(settings),
-        "versions": installed(),
+        "versions": {**installed(), **programs},
         "machine": {
             "system": platform.platform(),
             "processor": platform.machine(),

@@ -292,7 +292,8 @@ def _plain(
         "seed": seed,
         "sticky": exam.sticky,
         "observation": exam.observation or None,
-        "frame_skip": exam.frame_skip or None,
+        "frame_skip": exam.frame_skip or None,  # None: the client's own
+        "client_settings": subject.client_settings(),
         "score": evaluation.score().to_plain(),
         "returns": [result.total for result in evaluation.results],
         "lengths": [result.frames for result in evaluation.results],

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import config
-from server import document, emulators
+from server import dials, document, emulators, journal
 from server import fleet as fleet_module
 from server import run as run_module
 from server.fleet import Launch
@@ -67,8 +67,22 @@ class Subject:
         return Weights(0, self.steps, 0.0, to_flat(self.spaces, self.shape, tensors))
 
     def client_settings(self) -> dict[str, Any]:
-        """Give what the run's clients were told of their games: a start level, say."""
-        return dict(config.client_settings(_settings(self.run)["server"]["client_setting"]))
+        """Give what the run's clients are told of their games: a start level, say.
+
+        What people have chosen since its start is in the journal, and counts.
+        """
+        natural = dict(config.client_settings(_settings(self.run)["server"]["client_setting"]))
+        told = dict(natural)
+        for change in journal.read(self.run / journal.NAME)[0]:
+            if change.kind is journal.Kind.DEED or not change.name.startswith(dials.CLIENT):
+                continue
+            name = change.name.removeprefix(dials.CLIENT)
+            chosen = natural.get(name) if change.new is None else change.new
+            if chosen is None:
+                told.pop(name, None)
+            elif not isinstance(chosen, journal.Ramp):
+                told[name] = chosen
+        return told
 
     def launch(self, game: str) -> Launch:
         """Find how its game is played: as asked, as the run did, or as the list of games says."""

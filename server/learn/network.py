@@ -106,8 +106,7 @@ class HybridNetwork(nn.Module):
         size = spaces.observation.values * shape.frame_stack
         if self.image is not None:
             channels = self.image[2] * shape.frame_stack
-            pixels = spaces.observation.dtype == "uint8"
-            self.convolutions = _convolutions(channels, TRUNKS[shape.trunk], pixels)
+            self.convolutions = _convolutions(channels, TRUNKS[shape.trunk])
             size = self.convolutions(self._channels(torch.zeros(1, size))).shape[1]
         linear = NoisyLinear if shape.noisy else nn.Linear
         layers: list[nn.Module] = []
@@ -302,12 +301,9 @@ TRUNKS = {
 }
 
 
-def _convolutions(
-    channels: int, sizes: tuple[tuple[int, int, int], ...], pixels: bool
-) -> nn.Sequential:
+def _convolutions(channels: int, sizes: tuple[tuple[int, int, int], ...]) -> nn.Sequential:
     layers: list[nn.Module] = []
-    # Numbers that a game has made of its image are taken as they are, like all its numbers.
-    kind: type[nn.Conv2d] = PixelConvolution if pixels else nn.Conv2d
+    kind: type[nn.Conv2d] = PixelConvolution
     for filters, size, stride in sizes:
         layers += [kind(channels, filters, size, stride=stride), nn.ReLU()]
         channels, kind = filters, nn.Conv2d

@@ -107,6 +107,9 @@ class Policy:
         self.coding = coding
         self.dice = Dice(seed, coding.heads, coding.controls)
         self.weights: Weights | None = None
+        bins = len(self.middles)
+        # Of choices, the nearest to what an expert proposes agrees, however far apart they are.
+        self._near = max(_NEAR, 1.001 / (bins - 1)) if bins else _NEAR
         self._still = False  # whether noisy layers are without their noise
         self.compared = 0  # the expert's proposals so far
         self.agreed = 0  # of them, those that the network would have chosen too
@@ -197,7 +200,7 @@ class Policy:
     def _compare(self, choice: list[int], continuous: list[float], expert: Choice) -> None:
         """Note whether the network, before any dice, would do what the expert proposes."""
         proposed, places = self.coding.from_wire(expert)
-        near = all(abs(a - b) <= _NEAR for a, b in zip(continuous, places, strict=True))
+        near = all(abs(a - b) <= self._near for a, b in zip(continuous, places, strict=True))
         self.compared += 1
         self.agreed += near and choice == proposed
 

@@ -244,23 +244,6 @@ def test_images_are_seen_by_both_trunks_as_stacked_channels(spaces: Spaces, trun
     assert play.best(rows[1].tobytes()) == ([expected[1].argmax()], [])
 
 
-def test_an_image_of_numbers_is_not_taken_for_bytes() -> None:
-    spaces = Spaces(Observation("float32", (36, 36)), COLOUR.actions, ("r",))
-    network, weights = trained(spaces)
-    rows = np.random.default_rng(1).random((3, 36 * 36), np.float32)
-    play = make_inference(spaces, HIDDEN, "cpu")
-    play.load(weights)
-    assert network.convolutions is not None
-    first, *rest = network.convolutions
-    with torch.no_grad():
-        images = torch.from_numpy(rows).view(3, 1, 36, 36)
-        x = torch.nn.functional.conv2d(images, first.weight, first.bias, stride=4)  # as they are
-        for layer in rest:
-            x = layer(x)
-        expected = network.heads(network.trunk(x)).numpy()
-    np.testing.assert_allclose(play(rows).values, expected, rtol=1e-3, atol=1e-5)
-
-
 def test_the_nature_trunk_has_the_papers_size() -> None:
     network = HybridNetwork(IMAGE, Shape((512,), frame_stack=4, trunk="nature"))
     assert network.trunk[0].in_features == 3136

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import time
@@ -13,6 +14,7 @@ import pytest
 from live import Server, until
 from mame import Start, needs_mame
 
+from server.emulators import PROGRAMS
 from server.learn.replay import Layout, Replay
 
 pytestmark = [needs_mame, pytest.mark.timeout(180)]
@@ -135,3 +137,15 @@ def test_a_game_that_is_not_there_is_named(mame: Start) -> None:
     assert game.returncode == 2
     assert "coinop: cannot load the game: " in text
     assert "no_such_game" in text
+
+
+def test_a_run_keeps_the_version_of_its_emulator(tmp_path: Path) -> None:
+    server = Server(tmp_path / "runs", "--launch", "mame:pong2600")
+    try:
+        assert server.port
+        assert server.stop() == 0
+    finally:
+        server.kill()
+    kept = json.loads((tmp_path / "runs" / "default" / "settings.json").read_text())
+    assert kept["versions"]["mame"] == PROGRAMS["mame"].version() != "?"
+    assert "fceux" not in kept["versions"]

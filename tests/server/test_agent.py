@@ -19,14 +19,20 @@ from server.controls import Controls
 from server.learn import checkpoint as checkpoints
 from server.learn.checkpoint import CheckpointError
 from server.learn.learner import Learner, Rules
-from server.learn.network import Shape, Weights, make_inference
+from server.learn.network import (
+    HybridNetwork,
+    Shape,
+    Weights,
+    flatten_parameters,
+    make_inference,
+)
 from server.learn.policy import Coding, Mix, Policy
 from server.learn.replay import Layout, Replay
 from server.learn.sampler import UniformSampler
 from server.learn.schedule import Linear
 from server.net.wire import START, TERMINAL, Choice, Executed, Frame, Hello, Source
 from server.session import Session
-from server.spaces import Actions, Discrete, Observation, Spaces
+from server.spaces import Actions, Continuous, Discrete, Observation, Spaces
 from server.stats import RETURN_WINDOW
 from server.train.thread import TrainingThread
 from server.train.trainer import LearnerError
@@ -178,6 +184,32 @@ def test_agreement_is_the_share_of_proposals_that_the_network_would_choose(
         agent.batcher.add(session, Frame(sequence, 0, [0.0], nothing, None, expert))
         agent.batcher.flush()
     assert agent.view().agreement == 0.75
+
+
+@pytest.mark.parametrize(("bins", "agreed"), [(0, 2), (5, 3)])
+def test_a_continuous_control_agrees_where_it_could_not_be_nearer(bins: int, agreed: int) -> None:
+    """Before any noise, for one frame and for a batch alike; of few bins the nearest agrees."""
+    spaces = Spaces(
+        Observation("float32", (2,)), Actions((), (Continuous("paddle", 0.0, 10.0),)), ("r",)
+    )
+    shape = Shape((8,), bins=bins)
+    inference = make_inference(spaces, shape, "cpu", None)
+    network = HybridNetwork(spaces, shape)
+    flat, _ = flatten_parameters(network)
+    flat.zero_()  # a number of 0, or the first bin; the second bias from the end of five is 0.5
+    if bins:
+        flat[-2] = 1.0
+    place = 0.5 if bins else 0.0
+    policy = Policy(inference, Coding(spaces.actions), 0)
+    assert policy.load(Weights(1, 0, 0.0, flat.numpy()))
+    # On the scale of -1..1: equal, near, a bin's half away, further.
+    experts = [Choice([], [5 + 5 * (place + off)]) for off in (0.0, -0.09, 0.25, 0.3)]
+    mix = Mix(epsilon=0.5, noise=2.0, expert_ratio=0.5)
+    for expert in experts:
+        policy.act_one(np.zeros(2, np.float32).tobytes(), expert, mix)
+    assert (policy.compared, policy.agreed) == (4, agreed)
+    policy.act(np.zeros((5, 2), np.float32), [*experts, None], mix)
+    assert (policy.compared, policy.agreed) == (8, 2 * agreed)
 
 
 def test_windows_hold_the_agents_own_episodes_of_the_last_frames(agent: LearningAgent) -> None:

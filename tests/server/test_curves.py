@@ -64,12 +64,17 @@ def test_tensorboard_shows_the_same(tmp_path: Path) -> None:
     curves = open_curves(tmp_path)
     curves.started(Place("pong", 4000, 60), 3)
     curves.figures(replace(VIEW, loss=0.5, q_mean=float("nan")))
+    results = [Result(1.0, 9, 1), Result(4.0, 9, 2), Result(4.0, 9, 2)]
+    score = Score.of(results, frames=4900, steps=66)
+    curves.evaluation("pong", score, scheduled=True, best=True)
     curves.marker("epsilon", None, 0.25, "keyboard")
     curves.close()
     reader = EventAccumulator(str(tmp_path / TENSORBOARD / "pong"))
     reader.Reload()
     assert [(e.step, e.value) for e in reader.Scalars("learning/loss")] == [(5000, 0.5)]
     assert "learning/q_mean" not in reader.Tags()["scalars"]
+    assert [(e.step, e.value) for e in reader.Scalars("evaluation/mean")] == [(4900, 3.0)]
+    assert [(e.step, e.value) for e in reader.Scalars("evaluation/median")] == [(4900, 4.0)]
     (start,) = reader.Tensors("start")
     words = start.tensor_proto.string_val[0].decode()
     assert words.startswith("started with seed 3\n\n| setting | value |\n|---|---|\n")

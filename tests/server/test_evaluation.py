@@ -22,7 +22,7 @@ from server.examiner import Examiner, _Turn
 from server.fleet import Emulator
 from server.learn import checkpoint as checkpoints
 from server.learn.checkpoint import Checkpoint
-from server.learn.network import Weights, to_flat
+from server.learn.network import HybridNetwork, Shape, Weights, make_inference, to_flat
 from server.net import wire
 from server.net.wire import START, TERMINAL, TRUNCATED, Frame, Hello, Source, Welcome
 from server.spaces import Actions, Discrete, Observation, Spaces
@@ -56,13 +56,15 @@ def choosing(choice: int) -> Weights:
     return Weights(3, 40, 0.0, flat)
 
 
-def begin(episodes: int = 0, choice: int = 1) -> tuple[Evaluation, Recorder, list[str]]:
+def begin(
+    episodes: int = 0, choice: int = 1, shape: Shape = SHAPE, weights: Weights | None = None
+) -> tuple[Evaluation, Recorder, list[str]]:
     ends: list[str] = []
     evaluation = Evaluation(
         spaces=SMALL,
-        shape=SHAPE,
+        shape=shape,
         device="cpu",
-        weights=choosing(choice),
+        weights=weights or choosing(choice),
         frames=700,
         episodes=episodes,
         on_episode=lambda evaluation: None,
@@ -165,11 +167,34 @@ def test_the_evaluated_weights_are_the_ones_that_can_be_kept() -> None:
 # --- the examiner -------------------------------------------------------------------------------
 
 
-def examiner(agents: dict[str, Any], events: EventLog, sticky: float = 0.0) -> Examiner:
+def test_an_evaluation_stacks_the_frames_of_its_own_episode() -> None:
+    shape = Shape((8,), frame_stack=3)
+    tensors = HybridNetwork(SMALL, shape).state_dict()
+    weights = Weights(1, 0, 0.0, to_flat(SMALL, shape, tensors))
+    evaluation, connection, _ = begin(shape=shape, weights=weights)
+    seen: list[bytes] = []
+    act_one = evaluation._policy.act_one
+    evaluation._policy.act_one = lambda stack, *rest: seen.append(stack) or act_one(stack, *rest)
+    plays = [(0, START, (0, 0, 0)), (1, 0, (0, 0, 1)), (2, 0, (0, 1, 2)), (3, TERMINAL, (1, 2, 3))]
+    plays += [(4, START, (4, 4, 4)), (5, 0, (4, 4, 5))]
+    for number, flags, _ in plays:
+        observation = np.array([number, -number], np.float32).tobytes()
+        evaluation.add(Frame(number, flags, [0.0], observation))
+    stacks = [np.array([(n, -n) for n in stack], np.float32).tobytes() for _, _, stack in plays]
+    assert seen == stacks
+    inference = make_inference(SMALL, shape, "cpu", None)
+    inference.load(weights)
+    chosen = [inference.best(stack)[0] for stack in stacks]
+    assert [action.discrete for action in connection.actions] == chosen
+
+
+def examiner(
+    agents: dict[str, Any], events: EventLog, sticky: float = 0.0, episodes: int = 1
+) -> Examiner:
     return Examiner(
         agents=agents,
         interval_s=0.0,
-        episodes=2,
+        episodes=episodes,
         sticky=sticky,
         stall_s=0.0,
         device="cpu",
@@ -237,7 +262,10 @@ def test_a_best_of_another_kind_of_evaluation_is_no_match(tmp_path: Path) -> Non
     again = make_agent(tmp_path)
     examiner({"a": again}, events, sticky=0.25).take_up(again)
     assert again.evaluation_best is None
-    assert "sticky actions of 0, now it is 0.25" in events.newest(1)[0].text
+    assert "with sticky actions of 0, now it is 1 with 0.25" in events.newest(1)[0].text
+    examiner({"a": again}, events, episodes=20).take_up(again)  # a mean of few is luck
+    assert again.evaluation_best is None
+    assert "over 1 episodes with sticky actions of 0, now it is 20" in events.newest(1)[0].text
 
 
 def test_a_damaged_best_is_told_and_the_next_takes_its_place(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from live import Server, until
 import config
 from server import app, emulators
 from server.emulators import Command, Exam, LaunchError, Program, Seat
+from server.evaluation import SEED
 from server.fleet import Fleet, Launch, parse, reachable
 
 MAME = shutil.which("mame", path=f"{os.environ.get('PATH', '')}:/usr/games")
@@ -256,6 +257,15 @@ def test_no_two_emulators_share_a_name_a_home_or_a_seed(tmp_path: Path) -> None:
         "box-ale-pong-4",
     ]
     assert len({seat.home for seat in seats}) == len({seat.seed for seat in seats}) == 5
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3, 2**31 - 1])
+def test_training_never_plays_the_episodes_of_an_evaluation(tmp_path: Path, seed: int) -> None:
+    """Clients count their seeds up, by one an episode."""
+    fleet = Fleet([Launch("ale", "pong", 16)], seed=seed)
+    fleet.seat("127.0.0.1:9", "", tmp_path, played=10**9)
+    episodes = 10**8
+    assert all(emulator.seat.seed + episodes < SEED for emulator in fleet._emulators)
 
 
 Stage = Callable[..., tuple[Fleet, Clock]]

@@ -8,10 +8,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from live import Server, Steady, until
+from live import Client, Server, Steady, until
 
 from server.controls import Command, Verb
 from server.learn import checkpoint as checkpoints
+from server.net import wire
 from server.request import RequestError
 from server.stats import AgentView
 from tools.control import Line, find
@@ -83,3 +84,33 @@ def test_two_games_train_side_by_side_and_a_hanging_learner_stops_only_its_own(
         assert saved.plain["learner"]["steps"] > 20
     curves = (tmp_path / "runs" / "default" / "curves.jsonl").read_text().splitlines()
     assert {json.loads(text)["agent"] for text in curves} == {CARTPOLE, ACROBOT, "game"}
+
+
+def test_two_agents_of_one_game_share_nothing_and_a_third_is_one_too_many(
+    start: Start, tmp_path: Path
+) -> None:
+    server = start(*EAGER, "--max-agents", "2")
+    players = {name: Steady(server.port, agent=name) for name in ("left", "right")}
+    with Line(find(tmp_path / "runs", "")) as line:
+        until(lambda: len(views(line)) == 2)
+        until(lambda: all(view.steps > 8 for view in views(line).values()))
+        third = Client(server.port).hello(agent="third")
+        assert isinstance(third, wire.Reject)
+        assert third.reason == (
+            "agent 'third' would be one more than the 2 this server trains (--max-agents)"
+        )
+        players["left"].finish()
+        alone = views(line)["left"].frames
+        players["right"].plays_on(200)
+        left, right = views(line)["left"], views(line)["right"]
+        assert left.frames - alone <= 1 and right.frames > left.frames
+        players["right"].finish()
+    assert server.stop() == 0, server.text
+    saved = [
+        checkpoints.read(tmp_path / "runs" / "default" / "agents" / name / checkpoints.NAME)
+        for name in players
+    ]
+    assert [one.plain["game"] for one in saved] == ["game", "game"]
+    assert saved[0].plain["frames"] < saved[1].plain["frames"]
+    weights = [one.tensors["online.trunk.0.weight"] for one in saved]
+    assert not weights[0].equal(weights[1])

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
@@ -11,6 +13,9 @@ import pytest
 from live import Server
 
 from main import main
+from server import journal
+from server.journal import Journal, Kind
+from tools import subject as subject_module
 
 CARTPOLE = ("--launch", "gym:CartPole-v1", "--min-replay", "100", "--heartbeat-s", "0.5")
 
@@ -128,3 +133,18 @@ def test_what_cannot_be_evaluated_is_told_in_one_line(
     assert words in done.stderr
     assert "Traceback" not in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1
+
+
+def test_what_was_pushed_to_the_games_since_the_start_counts(
+    runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = tmp_path / "default"
+    shutil.copytree(runs / "default", run)
+    told = {"server": {"client_setting": ["level=3", "lives=5"]}, "emulators": {}, "fleet": []}
+    monkeypatch.setattr(subject_module, "_settings", lambda path: told)
+    with contextlib.closing(Journal.open(run / journal.NAME)) as book:
+        for name, new in (("level", 7), ("level", 9), ("speed", 2), ("lives", 6), ("lives", None)):
+            book.write(journal.new_change(1, f"client.{name}", None, new, "test", Kind.SET))
+        book.write(journal.new_change(1, "epsilon", None, 0.5, "test", Kind.SET))
+    subject = subject_module.find(tmp_path, "default", agent=None, game="", which="latest")
+    assert subject.client_settings() == {"level": 9, "lives": 5, "speed": 2}
