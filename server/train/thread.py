@@ -22,6 +22,7 @@ from server.learn.replay import Replay
 from server.train.trainer import State, TrainerState, fulfil
 
 T = TypeVar("T")
+_LEAST_REST_S = 0.02  # of a thread that gives way
 _RETRY_FRAMES = 64  # to collect after the replay had no transition to offer
 
 
@@ -84,7 +85,7 @@ class TrainingThread:
         self._learners = learners  # that learn together, each from a replay like this one
         self._longest_rest_s = longest_rest_s  # others may wait for a word; None: nobody does
         self._share = 1.0  # of its time that it may use
-        self._began_s = 0.0  # when the step under way began
+        self._began_s = 0.0  # when it began to work after its last rest
         self._requests: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._wake = threading.Event()
         self._idle = False
@@ -176,12 +177,12 @@ class TrainingThread:
     def _run(self) -> None:
         if self._niceness and sys.platform == "linux":  # elsewhere it is the whole process's
             os.nice(self._niceness)
+        self._began_s = time.monotonic()
         try:
             while not self._stopping:
                 self._serve_requests()
                 self._steer()
                 if self._may_train():
-                    self._began_s = time.monotonic()
                     if self._learner.train(self._give_way):
                         self._on_progress()
                         self._give_way()
@@ -189,6 +190,7 @@ class TrainingThread:
                         self._rest(TrainerState.COLLECTING, self._replay.head + _RETRY_FRAMES)
                 if self.state is not TrainerState.TRAINING:
                     self._wait()
+                    self._began_s = time.monotonic()
             self.state = TrainerState.STOPPED
         except BaseException as error:  # the rim of the thread: whatever it was, it is reported
             self.state = TrainerState.DEAD
@@ -220,12 +222,17 @@ class TrainingThread:
     def _give_way(self) -> None:
         """Leave the machine to the games after a step, for as long as its share asks.
 
-        However long that is, others are heard meanwhile: the weights are whole between two steps.
+        Short rests add up to one that is worth it: games gain little from a core that has hardly
+        fallen idle when it is wanted back. However long that is, others are heard meanwhile: the
+        weights are whole between two steps.
         """
         ended_s = time.monotonic()
         took_s = ended_s - self._began_s
+        share = self._share  # once: it may be changed at any moment
+        if 0 < share < 1 and took_s / share - took_s < _LEAST_REST_S:
+            return
         while self._is_wanted():
-            share = self._share  # once: it may be changed at any moment
+            share = self._share
             rest_s = took_s / share - took_s if share else math.inf
             left_s = ended_s + rest_s - time.monotonic()
             if left_s <= 0:
