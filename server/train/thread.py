@@ -22,7 +22,7 @@ from server.learn.replay import Replay
 from server.train.trainer import State, TrainerState, fulfil
 
 T = TypeVar("T")
-_LEAST_REST_S = 0.02  # of a thread that gives way
+_LEAST_REST_S = 0.05  # of a thread that gives way
 _RETRY_FRAMES = 64  # to collect after the replay had no transition to offer
 
 
