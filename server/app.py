@@ -57,7 +57,7 @@ from server.perch import Perch
 from server.probe import Probe
 from server.run import Run, RunError
 from server.spaces import Spaces
-from server.stats import EventLog, Score, Snapshot
+from server.stats import EventLog, Governed, Score, Snapshot
 from server.steering import Steering
 
 if TYPE_CHECKING:  # Ray is there only if a cluster is asked for
@@ -166,6 +166,7 @@ class App:
         trainer = config.trainer
         self.probe: Probe | None = None
         self._perch = Perch()
+        self._courtesy: Courtesy | None = None
         self.governor: Governor | None = None
         if trainer.hold_fps or trainer.hold_p99_ms:
             self.governor = Governor(fps=trainer.hold_fps, p99_ms=trainer.hold_p99_ms)
@@ -449,7 +450,7 @@ class App:
             dials=self.steering.views(),
             changed_s=tuple(self.steering.changed_s),
             contention=self.probe.view() if self.probe else None,
-            governed=self.governor.view() if self.governor else None,
+            governed=self._governed(),
             cluster=self.conductor.view() if self.conductor else None,
         )
 
@@ -542,8 +543,15 @@ class App:
         assert self.governor is not None and self.probe is not None
         self.governor.tend(self.agents.values(), self.probe.lag_s)
 
+    def _governed(self) -> Governed | None:
+        """Give what training gives way to, if anything."""
+        if self.governor is not None:
+            return self.governor.view()
+        return self._courtesy.view() if self._courtesy is not None else None
+
     async def _be_courteous(self) -> None:
-        share = self._courtesy.share()
+        assert self._courtesy is not None
+        share = self._courtesy.look()
         for agent in self.agents.values():
             agent.give_way(share)
 

@@ -16,10 +16,12 @@ from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 
+from server.stats import Governed
+
 LOOK_S = 0.5  # between looks
 _LOOKS = 4  # of which the mean counts
 _LEAST_SHARE = 0.5  # of its time that training keeps
-_STEP = 0.05  # of the share: small changes are not worth telling
+_STEPS = 20  # of the share, from 0 to 1: smaller changes are not worth telling
 _LITTLE = 0.1  # share of the time: who waits less has nothing to gain
 
 
@@ -34,9 +36,18 @@ class Courtesy:
         self._waited_s = waited_s or Runqueue().waited_s
         self._clock = clock
         self._looks: deque[tuple[float, float]] = deque(maxlen=_LOOKS + 1)
+        self.share = 1.0
 
-    def share(self) -> float:
+    def look(self) -> float:
         """Look at how long we have waited for a core lately, and give the share."""
+        self.share = self._fair()
+        return self.share
+
+    def view(self) -> Governed | None:
+        """Give what people see of it; nothing while nothing is taken from training."""
+        return Governed("a core", "giving way", self.share) if self.share < 1 else None
+
+    def _fair(self) -> float:
         self._looks.append((self._clock(), self._waited_s()))
         (began_s, before_s), (now_s, after_s) = self._looks[0], self._looks[-1]
         if now_s <= began_s:
@@ -44,7 +55,7 @@ class Courtesy:
         waiting = (after_s - before_s) / (now_s - began_s)
         if waiting < _LITTLE:
             return 1.0
-        return max(_LEAST_SHARE, round((1 - waiting) / _STEP) * _STEP)
+        return max(_LEAST_SHARE, round((1 - waiting) * _STEPS) / _STEPS)
 
 
 class Runqueue:

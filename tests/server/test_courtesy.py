@@ -7,11 +7,28 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from live import Server, Steady, until
 
 from server.courtesy import Courtesy, Runqueue
+from server.stats import Governed
+from tools.control import Line, find
+
+NOTHING = Governed("", "", 1.0)
+Start = Callable[..., Server]
+
+# A server whose event loop seems to wait for a core for 0.4 of its time, while a file exists.
+WAITING = """
+import os, sys, time, main
+from server import courtesy
+courtesy.Runqueue.waited_s = lambda self: (
+    0.4 * time.monotonic() if os.path.exists(os.environ["WAITS"]) else 0.4 * 2**20
+)
+sys.exit(main.main(sys.argv[1:]))
+"""
 
 needs_schedstat = pytest.mark.skipif(
     not Path("/proc/self/schedstat").exists(), reason="this kernel counts no waiting"
@@ -22,11 +39,11 @@ def shares(waits: list[float], every_s: float = 0.5) -> list[float]:
     """Give the share after each look, of looks that each found so much of the time waited for."""
     now = waited = 0.0
     courtesy = Courtesy(lambda: waited, lambda: now)
-    found = [courtesy.share()]
+    found = [courtesy.look()]
     for wait in waits:
         now += every_s
         waited += wait * every_s
-        found.append(courtesy.share())
+        found.append(courtesy.look())
     return found
 
 
@@ -49,7 +66,7 @@ def test_the_mean_of_four_looks_counts_and_what_is_past_is_forgotten() -> None:
 
 def test_a_clock_that_stands_still_is_no_reason_to_rest() -> None:
     courtesy = Courtesy(lambda: 1.0, lambda: 7.0)
-    assert [courtesy.share(), courtesy.share()] == [1.0, 1.0]
+    assert [courtesy.look(), courtesy.look()] == [1.0, 1.0]
 
 
 @needs_schedstat
@@ -82,3 +99,27 @@ def test_the_kernel_tells_how_long_a_thread_waited_for_its_core() -> None:
 def test_where_nobody_counts_nothing_was_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(threading, "get_native_id", lambda: 0)
     assert Runqueue().waited_s() == 0.0
+
+
+@pytest.mark.parametrize(("trainer", "share"), [("process", 0.6), ("thread", None)])
+def test_a_server_gives_way_to_itself_where_the_learner_has_a_process(
+    start: Start, tmp_path: Path, trainer: str, share: float | None
+) -> None:
+    waits = tmp_path / "waits"
+    waits.touch()
+    eager = ("--min-replay", "50", "--batch-size", "8", "--trainer", trainer)
+    server = start(*eager, script=WAITING, WAITS=str(waits))
+    player = Steady(server.port)
+    with Line(find(tmp_path / "runs", "")) as line:
+        until(lambda: any(agent.steps > 8 for agent in line.status().agents))
+        if share is None:
+            assert line.status().governed is None
+        else:
+            until(lambda: (line.status().governed or NOTHING).training_share == share)
+            assert line.status().governed == Governed("a core", "giving way", share)
+            waits.unlink()
+            until(lambda: line.status().governed is None)
+        steps = line.status().agents[0].steps
+        until(lambda: line.status().agents[0].steps > steps)
+    player.finish()
+    assert server.stop() == 0, server.text

@@ -158,6 +158,21 @@ def test_slow_steps_use_no_more_than_their_share(stages: Callable[..., Stage]) -
         assert next_s - ended_s >= 3 * (ended_s - began_s) - 0.001
 
 
+def test_short_rests_add_up(stages: Callable[..., Stage]) -> None:
+    """Each step of 5 ms owes 5 ms: ten of them are taken at once."""
+    stage = stages(min_replay=2)
+    stage.learner.step_s = 0.005
+    stage.trainer.set_share(0.5)
+    stage.feed(2)
+    until(lambda: len(stage.learner.stamps) > 60)
+    stamps = stage.learner.stamps[:60]
+    gaps = [later - ended for (_, ended), (later, _) in itertools.pairwise(stamps)]
+    rests_s = [gap for gap in gaps if gap > 0.04]
+    assert 2 <= len(rests_s) <= 7
+    worked_s = sum(ended - began for began, ended in stamps)
+    assert sum(rests_s) > 0.5 * worked_s
+
+
 @pytest.mark.parametrize("share", [0.001, 0.0])
 def test_a_long_pause_ends_when_there_is_a_reason(
     stages: Callable[..., Stage], share: float
