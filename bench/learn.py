@@ -22,10 +22,17 @@ import signal
 import statistics
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor, as_completed
-from dataclasses import asdict, dataclass
+from concurrent.futures import (
+    FIRST_EXCEPTION,
+    ProcessPoolExecutor,
+    ThreadPoolExecutor,
+    as_completed,
+    wait,
+)
+from dataclasses import asdict, dataclass, field
 from multiprocessing import get_context
 from pathlib import Path
 from queue import SimpleQueue
@@ -74,14 +81,20 @@ class Plan:
     exam: Exam
     seconds: float
     every_s: float
-    cores: int  # that each training has to itself
+    cores: int  # that each training has to itself; 0: all that there are
     words: str  # more of our server's command line
     results: Path
+    stop: threading.Event = field(default_factory=threading.Event)  # somebody failed: all end
 
     @property
     def title(self) -> str:
         """Name the game and the view of it."""
         return f"{self.exam.game} from {self.exam.observation}"
+
+    def sleep(self) -> None:
+        """Wait a moment; a LearnError says that it is over for all."""
+        if self.stop.wait(_LOOK_S):
+            raise LearnError("broken off")
 
     def directory(self, who: str, seed: int) -> Path:
         """Give where one training keeps what it has."""
@@ -96,7 +109,7 @@ def run(options: argparse.Namespace) -> int:
         Exam(options.game, options.observation, options.episodes, options.sticky),
         options.minutes * 60,
         options.every,
-        options.cores or len(_all_cores()),
+        options.cores,
         getattr(options, "with"),
         results,
     )
@@ -129,13 +142,15 @@ def _check(plan: Plan, who: list[str]) -> None:
             "--who ours"
         )
     there = len(_all_cores())
-    if not 0 < plan.cores <= there:
+    if not 0 <= plan.cores <= there:
         raise LearnError(f"--cores {plan.cores} cannot be had: there are {there} here")
+    if plan.cores and not hasattr(os, "sched_setaffinity"):
+        raise LearnError("--cores needs Linux: this system holds no process on a core")
     plan.results.mkdir(parents=True, exist_ok=True)
     told = {**asdict(plan.exam), "seconds": plan.seconds, "every_s": plan.every_s}
     told |= {"cores": plan.cores, "with": plan.words}
     path = plan.results / "plan.json"
-    if path.exists() and json.loads(path.read_text()) != told:
+    if path.exists() and {"cores": 0, **json.loads(path.read_text())} != told:
         raise LearnError(
             f"{plan.results} holds another benchmark ({path}); use its options, or another "
             "--results"
@@ -150,27 +165,32 @@ def _curves(plan: Plan, who: Sequence[str], seeds: int) -> dict[str, list[Curve]
     """Train and examine everybody, as many at once as there are cores for; give their curves."""
     places: SimpleQueue[list[int]] = SimpleQueue()
     cores = _all_cores()
-    at_once = len(cores) // plan.cores
+    each = plan.cores or len(cores)
+    at_once = len(cores) // each
     for number in range(at_once):
-        places.put(cores[number * plan.cores : (number + 1) * plan.cores])
+        places.put(cores[number * each : (number + 1) * each])
 
     def sit() -> None:
-        if plan.cores < len(cores):
+        if plan.cores:
             os.sched_setaffinity(0, places.get())  # of this thread, and so of what it starts
 
+    # By turns: a machine that changes its pace changes it for all.
+    jobs = [(name, seed) for seed in range(1, seeds + 1) for name in who]
     with ThreadPoolExecutor(at_once, initializer=sit) as pool:
+        work = [pool.submit(_curve, plan, *job) for job in jobs]
         try:
-            # By turns: a machine that changes its pace changes it for all.
-            work = [
-                (name, pool.submit(_curve, plan, name, seed))
-                for seed in range(1, seeds + 1)
-                for name in who
-            ]
-            done = [(name, future.result()) for name, future in work]
+            wait(work, return_when=FIRST_EXCEPTION)
+            for future in work:
+                if future.done():
+                    future.result()  # who failed says why
         except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
+            plan.stop.set()
+            pool.shutdown(cancel_futures=True)
             raise
-    return {name: [curve for owner, curve in done if owner == name] for name in who}
+    return {
+        name: [future.result() for job, future in zip(jobs, work, strict=True) if job[0] == name]
+        for name in who
+    }
 
 
 def _all_cores() -> list[int]:
@@ -239,7 +259,7 @@ def _keep_checkpoints(
     kept_s = 0.0
     told_s = began_s
     while time.time() - began_s < plan.seconds:
-        time.sleep(_LOOK_S)
+        plan.sleep()
         if server.poll() is not None:
             log = (directory / "server.log").read_text()
             raise LearnError(f"the server ended by itself:\n{log[-2000:]}")
@@ -271,7 +291,7 @@ def _train_rival(plan: Plan, directory: Path, who: str, seed: int) -> None:
     with _process(command, log) as rival:
         written = 0
         while rival.poll() is None:
-            time.sleep(_LOOK_S)
+            plan.sleep()
             files = _saved(directory)
             if len(files) > written:
                 written = len(files)
@@ -337,7 +357,7 @@ def _examined(plan: Plan, who: str, directory: Path) -> Curve:
     saved = _saved(directory)
     missing = [file for file in saved if file.stem not in found]
     # Spawned: what is forked from a process with threads may hang.
-    with ProcessPoolExecutor(plan.cores, mp_context=get_context("spawn")) as pool:
+    with ProcessPoolExecutor(plan.cores or os.cpu_count(), mp_context=get_context("spawn")) as pool:
         work = {pool.submit(exam.returns, plan.exam, who, file): file for file in missing}
         for future in as_completed(work):
             file = work[future]
@@ -345,6 +365,9 @@ def _examined(plan: Plan, who: str, directory: Path) -> Curve:
             mean = statistics.fmean(found[file.stem])
             _say(f"  {directory.name} after {int(file.stem)} s: mean return {mean:.2f}")
             _write(path, found)
+            if plan.stop.is_set():
+                pool.shutdown(cancel_futures=True)
+                raise LearnError("broken off")
     return [_point(who, file, found[file.stem]) for file in saved]
 
 
@@ -384,7 +407,7 @@ def _show(plan: Plan, curves: dict[str, list[Curve]]) -> None:
     """Print the median of each agent, minute by minute, and when each reached its goals."""
     seeds = len(next(iter(curves.values())))
     title = f"{plan.title}: mean greedy return, median over {seeds} seeds on {figures.machine()}"
-    title += f"; each training had {plan.cores} of its cores"
+    title += f"; each training had {plan.cores} of its cores" if plan.cores else ""
     table = Table(title=title, title_justify="left")
     table.add_column("minutes", justify="right")
     for who in curves:

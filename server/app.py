@@ -331,7 +331,7 @@ class App:
             self.probe.start()
         if self.governor:
             self._every(governor_module.LOOK_S, self._govern)
-        elif config.trainer.trainer == "process" and self.conductor is None:
+        elif config.trainer.trainer == "process":
             self._courtesy = Courtesy()
             self._every(courtesy_module.LOOK_S, self._be_courteous)
         self._tasks.append(asyncio.create_task(self._guarded(self._keep_saving())))

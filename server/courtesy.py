@@ -5,7 +5,7 @@ answered it, unless another core is idle. So the two share one core, each of the
 other runs, and a learner that never rests keeps the other core to itself. Whenever it rests they
 have a core each. So it rests for the share of the time in which the event loop was ready to run
 and did not: the kernel counts that for each thread (``schedstat``). An event loop that is let in at
-once, as beside emulators, waits for nearly nothing, and nothing is taken from training.
+once waits for nearly nothing, and nothing is taken from training.
 """
 
 from __future__ import annotations

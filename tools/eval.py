@@ -164,7 +164,7 @@ class _Desk:
             )
             connection.reject(self.problem)
         else:
-            settings = self._subject.client_settings()
+            settings = self._subject.client_settings
             welcome = Welcome(secrets.token_hex(8), _TIMEOUT_S / 3, _MESSAGE_BYTES, settings)
             self._evaluation.attend(connection, hello, welcome)
 
@@ -293,7 +293,7 @@ def _plain(
         "sticky": exam.sticky,
         "observation": exam.observation or None,
         "frame_skip": exam.frame_skip or None,  # None: the client's own
-        "client_settings": subject.client_settings(),
+        "client_settings": subject.client_settings,
         "score": evaluation.score().to_plain(),
         "returns": [result.total for result in evaluation.results],
         "lengths": [result.frames for result in evaluation.results],

@@ -42,6 +42,7 @@ class Subject:
     spaces: Spaces
     which: str  # "latest" or "best"
     checkpoint: Checkpoint
+    client_settings: dict[str, Any]  # what the game's script is told: a start level, say
 
     @property
     def frames(self) -> int:
@@ -65,24 +66,6 @@ class Subject:
         """Give the weights as one array."""
         tensors = played(self.checkpoint.tensors)
         return Weights(0, self.steps, 0.0, to_flat(self.spaces, self.shape, tensors))
-
-    def client_settings(self) -> dict[str, Any]:
-        """Give what the run's clients are told of their games: a start level, say.
-
-        What people have chosen since its start is in the journal, and counts.
-        """
-        natural = dict(config.client_settings(_settings(self.run)["server"]["client_setting"]))
-        told = dict(natural)
-        for change in journal.read(self.run / journal.NAME)[0]:
-            if change.kind is journal.Kind.DEED or not change.name.startswith(dials.CLIENT):
-                continue
-            name = change.name.removeprefix(dials.CLIENT)
-            chosen = natural.get(name) if change.new is None else change.new
-            if chosen is None:
-                told.pop(name, None)
-            elif not isinstance(chosen, journal.Ramp):
-                told[name] = chosen
-        return told
 
     def launch(self, game: str) -> Launch:
         """Find how its game is played: as asked, as the run did, or as the list of games says."""
@@ -130,7 +113,7 @@ def find(runs: Path, run: str, *, agent: str | None, game: str, which: str) -> S
         raise SubjectError(
             f"agent {name!r} has no {which} checkpoint in {directory}: {_ADVICE[which]}"
         )
-    return Subject(path, name, *agents[name], which, checkpoint)
+    return Subject(path, name, *agents[name], which, checkpoint, _client_settings(path))
 
 
 def title(game: str) -> str:
@@ -157,6 +140,22 @@ def _check_played(
     if game and ":" not in game and title(game) not in {agents[name][0] for name in meant}:
         who = f"agent {agent!r} does not play" if agent in agents else "no agent plays"
         raise SubjectError(f"{who} {game!r}; there are: {there}")
+
+
+def _client_settings(run: Path) -> dict[str, Any]:
+    """Give what the run tells its clients: as it was last started, and what people chose since."""
+    natural = dict(config.client_settings(_settings(run)["server"]["client_setting"]))
+    told = dict(natural)
+    for change in journal.read(run / journal.NAME)[0]:
+        if change.kind is journal.Kind.DEED or not change.name.startswith(dials.CLIENT):
+            continue
+        name = change.name.removeprefix(dials.CLIENT)
+        chosen = natural.get(name) if change.new is None else change.new
+        if chosen is None:
+            told.pop(name, None)
+        elif not isinstance(chosen, journal.Ramp):
+            told[name] = chosen
+    return told
 
 
 def _launches(run: Path) -> Iterator[Launch]:

@@ -85,7 +85,8 @@ class TrainingThread:
         self._learners = learners  # that learn together, each from a replay like this one
         self._longest_rest_s = longest_rest_s  # others may wait for a word; None: nobody does
         self._share = 1.0  # of its time that it may use
-        self._began_s = 0.0  # when it began to work after its last rest
+        self._began_s = 0.0  # when the work that is not counted yet began
+        self._worked_s = 0.0  # work that it has not rested for
         self._requests: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._wake = threading.Event()
         self._idle = False
@@ -190,7 +191,6 @@ class TrainingThread:
                         self._rest(TrainerState.COLLECTING, self._replay.head + _RETRY_FRAMES)
                 if self.state is not TrainerState.TRAINING:
                     self._wait()
-                    self._began_s = time.monotonic()
             self.state = TrainerState.STOPPED
         except BaseException as error:  # the rim of the thread: whatever it was, it is reported
             self.state = TrainerState.DEAD
@@ -227,13 +227,14 @@ class TrainingThread:
         weights are whole between two steps.
         """
         ended_s = time.monotonic()
-        took_s = ended_s - self._began_s
+        self._worked_s += ended_s - self._began_s
+        self._began_s = ended_s
         share = self._share  # once: it may be changed at any moment
-        if 0 < share < 1 and took_s / share - took_s < _LEAST_REST_S:
+        if share < 1 and self._owed_s(share) < _LEAST_REST_S:
             return
         while self._is_wanted():
             share = self._share
-            rest_s = took_s / share - took_s if share else math.inf
+            rest_s = self._owed_s(share)
             left_s = ended_s + rest_s - time.monotonic()
             if left_s <= 0:
                 break
@@ -243,7 +244,11 @@ class TrainingThread:
             self._wake.clear()
             self._serve_requests()
         self.state = TrainerState.TRAINING
-        self._began_s = time.monotonic()
+        self._worked_s, self._began_s = 0.0, time.monotonic()
+
+    def _owed_s(self, share: float) -> float:
+        """Give the rest that the work so far asks for."""
+        return self._worked_s / share - self._worked_s if share else math.inf
 
     def _is_wanted(self) -> bool:
         """Say whether training is to go on after a pause; if not, the pause is over."""
@@ -255,6 +260,7 @@ class TrainingThread:
         Requests, controls and stop set the event, which keeps until it is cleared here. Frames
         set it only while idle: hence the look at the head after idle is set.
         """
+        began_s, share = time.monotonic(), self._share
         self._idle = True
         self._on_progress()
         if self._replay.head < self._wake_at:
@@ -262,6 +268,10 @@ class TrainingThread:
         self._wake.clear()
         self._idle = False
         self._on_progress()
+        self._began_s = time.monotonic()
+        rested_s = self._began_s - began_s  # that counts, too
+        paid_s = rested_s * share / (1 - share) if share < 1 else math.inf
+        self._worked_s = max(0.0, self._worked_s - paid_s)
 
     def _may_train(self) -> bool:
         """Say whether a sample may be trained now; note what to wait for if not."""

@@ -89,17 +89,38 @@ def test_trainings_run_at_once_each_on_cores_of_its_own(
         together.wait()
         return [Point(1.0, seed, 1, (float(who == "ours"),))]
 
+    cores = (sorted(os.sched_getaffinity(0)) * 2)[:2]
     monkeypatch.setattr(learn, "_curve", curve)
-    monkeypatch.setattr(learn, "_all_cores", lambda: sorted(os.sched_getaffinity(0))[:1] * 2)
+    monkeypatch.setattr(learn, "_all_cores", lambda: cores)
     plan = learn.Plan(Exam("pong", "features", 1), 1.0, 1.0, 1, "", tmp_path)
     before = os.sched_getaffinity(0)
     curves = learn._curves(plan, ["ours", "sb3"], 2)
     assert os.sched_getaffinity(0) == before
-    assert [len(cores) for cores in seats] == [1] * 4
+    assert sorted(map(min, seats[:2])) == cores and all(len(seat) == 1 for seat in seats)
     assert {who: [(c[0].frames, c[0].mean) for c in all_of] for who, all_of in curves.items()} == {
         "ours": [(1, 1.0), (2, 1.0)],
         "sb3": [(1, 0.0), (2, 0.0)],
     }
+
+
+def test_who_fails_ends_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ended = threading.Event()
+
+    def curve(plan: learn.Plan, who: str, seed: int) -> chart.Curve:
+        if who == "sb3":
+            raise learn.LearnError("the rival failed")
+        try:
+            while True:
+                plan.sleep()
+        finally:
+            ended.set()
+
+    monkeypatch.setattr(learn, "_curve", curve)
+    monkeypatch.setattr(learn, "_all_cores", lambda: [min(os.sched_getaffinity(0))] * 2)
+    plan = learn.Plan(Exam("pong", "features", 1), 1.0, 1.0, 1, "", tmp_path)
+    with pytest.raises(learn.LearnError, match="the rival failed"):
+        learn._curves(plan, ["ours", "sb3"], 3)
+    assert ended.is_set()
 
 
 def test_cores_that_are_not_there_are_refused(tmp_path: Path) -> None:

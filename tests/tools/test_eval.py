@@ -147,4 +147,4 @@ def test_what_was_pushed_to_the_games_since_the_start_counts(
             book.write(journal.new_change(1, f"client.{name}", None, new, "test", Kind.SET))
         book.write(journal.new_change(1, "epsilon", None, 0.5, "test", Kind.SET))
     subject = subject_module.find(tmp_path, "default", agent=None, game="", which="latest")
-    assert subject.client_settings() == {"level": 9, "lives": 5, "speed": 2}
+    assert subject.client_settings == {"level": 9, "lives": 5, "speed": 2}
