@@ -243,9 +243,9 @@ def _train_ours(plan: Plan, directory: Path, who: str, seed: int) -> None:
                 seat += ["--server", f"127.0.0.1:{port}", "--seed", str(1000 * seed + number)]
                 client = ["nice", "-n", str(_NICENESS), sys.executable, "-m", "client_py", "--ale"]
                 # The server ends first: a client that lost it has ended by itself.
-                stack.enter_context(
-                    _process([*client, *seat, "--once"], directory / f"client-{number}.log")
-                )
+                log_of_it = directory / f"client-{number}.log"
+                command = [*client, *seat, "--once"]
+                stack.enter_context(_process(command, log_of_it, session=True))
         _keep_checkpoints(plan, server, run_directory, directory, began_s)
     for path in run_directory.rglob("checkpoint.safetensors"):
         _keep(path, directory, plan.seconds)  # written when it was told to end
@@ -303,9 +303,13 @@ def _train_rival(plan: Plan, directory: Path, who: str, seed: int) -> None:
 
 @contextlib.contextmanager
 def _process(
-    command: list[str], log: Path, end: int = signal.SIGTERM
+    command: list[str], log: Path, end: int = signal.SIGTERM, *, session: bool = False
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """Run a command from our root; end it with a signal if it has not ended by itself."""
+    """Run a command from our root; end it with a signal if it has not ended by itself.
+
+    With a session of its own, as the fleet's emulators have, its niceness does not count against
+    the server: Linux shares cores out by session first.
+    """
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     with log.open("wb") as output:
         process = subprocess.Popen(
@@ -315,6 +319,7 @@ def _process(
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
+            start_new_session=session,
         )
         try:
             yield process
