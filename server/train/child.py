@@ -26,6 +26,8 @@ from server.learn.replay import Layout, Replay
 from server.train.board import Board
 from server.train.thread import TrainingThread
 
+_LEAST_REST_S = 0.05  # shorter ones gain the event loop little: docs/architecture.md
+
 
 class Child:
     """Trains as it is told, and shows what comes of it."""
@@ -47,6 +49,7 @@ class Child:
             on_death=self._die,
             on_progress=self._show_progress,
             niceness=plan["niceness"],
+            least_rest_s=_LEAST_REST_S,
         )
         self._hear: dict[str, Callable[[Any], object]] = {
             "controls": lambda plain: self._thread.set_controls(Controls(**plain)),

@@ -22,7 +22,6 @@ from server.learn.replay import Replay
 from server.train.trainer import State, TrainerState, fulfil
 
 T = TypeVar("T")
-_LEAST_REST_S = 0.05  # of a thread that gives way
 _RETRY_FRAMES = 64  # to collect after the replay had no transition to offer
 
 
@@ -69,6 +68,7 @@ class TrainingThread:
         niceness: int = 0,
         learners: int = 1,
         longest_rest_s: float | None = None,
+        least_rest_s: float = 0.0,
     ) -> None:
         self.state = TrainerState.COLLECTING
         self.error: BaseException | None = None
@@ -84,6 +84,7 @@ class TrainingThread:
         self._niceness = niceness
         self._learners = learners  # that learn together, each from a replay like this one
         self._longest_rest_s = longest_rest_s  # others may wait for a word; None: nobody does
+        self._least_rest_s = least_rest_s  # to which rests add up, before it gives way
         self._share = 1.0  # of its time that it may use
         self._began_s = 0.0  # when the work that is not counted yet began
         self._worked_s = 0.0  # work that it has not rested for
@@ -222,15 +223,15 @@ class TrainingThread:
     def _give_way(self) -> None:
         """Leave the machine to the games after a step, for as long as its share asks.
 
-        Short rests add up to one that is worth it: games gain little from a core that has hardly
-        fallen idle when it is wanted back. However long that is, others are heard meanwhile: the
+        Rests add up until one is worth it: others gain little from a core that has hardly fallen
+        idle when it is wanted back. However long that is, others are heard meanwhile: the
         weights are whole between two steps.
         """
         ended_s = time.monotonic()
         self._worked_s += ended_s - self._began_s
         self._began_s = ended_s
         share = self._share  # once: it may be changed at any moment
-        if share < 1 and self._owed_s(share) < _LEAST_REST_S:
+        if share < 1 and self._owed_s(share) < self._least_rest_s:
             return
         while self._is_wanted():
             share = self._share

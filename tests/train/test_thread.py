@@ -72,6 +72,7 @@ class Stage:
         ratio: float = 0.0,
         training: bool = True,
         niceness: int = 0,
+        least_rest_s: float = 0.0,
     ) -> None:
         self.learner = CountingLearner()
         self.replay = Replay.in_memory(Layout(4096, "uint8", 1, 1, 0))
@@ -85,6 +86,7 @@ class Stage:
             controls=Controls(training=training),
             on_death=self.deaths.append,
             niceness=niceness,
+            least_rest_s=least_rest_s,
         )
         self.trainer.start()
 
@@ -161,7 +163,7 @@ def test_slow_steps_use_no_more_than_their_share(stages: Callable[..., Stage]) -
 
 def test_short_rests_add_up(stages: Callable[..., Stage]) -> None:
     """Each step of 5 ms owes 5 ms: ten of them are taken at once."""
-    stage = stages(min_replay=2)
+    stage = stages(min_replay=2, least_rest_s=0.05)
     stage.learner.step_s = 0.005
     stage.trainer.set_share(0.5)
     stage.feed(2)
@@ -175,7 +177,7 @@ def test_short_rests_add_up(stages: Callable[..., Stage]) -> None:
 
 def test_a_rest_is_owed_across_short_waits_for_frames(stages: Callable[..., Stage]) -> None:
     """Whoever waits for frames for a moment has not rested for all that it did."""
-    stage = stages(min_replay=2, ratio=1.0)
+    stage = stages(min_replay=2, ratio=1.0, least_rest_s=0.05)
     stage.learner.step_s = 0.005
     stage.trainer.set_share(0.2)
     stage.feed(2)
