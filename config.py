@@ -199,7 +199,7 @@ class Policy:
         1_000_000, "Frames over which the expert gives way.", unit="frames", low=1, high=2**40
     )
     heartbeat_s: float = setting(
-        10.0, "Time between copies of trained weights into play.", unit="s", low=0.1, high=3600
+        1.0, "Time between copies of trained weights into play.", unit="s", low=0.1, high=3600
     )
     weights_max_age_s: float = setting(
         120.0,

@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import math
+import shlex
 import shutil
 import sys
 import tempfile
@@ -21,7 +22,7 @@ from bench.training import RUN, Training
 from server.learn import checkpoint as checkpoints
 
 ABOUT = "minutes until CartPole-v1 is mastered: 475 on the mean of greedy episodes"
-OPTIONS = {"--rounds": 3, "--minutes": 3.0, "--every": 10.0, "--episodes": 20}
+OPTIONS = {"--rounds": 3, "--minutes": 3.0, "--every": 10.0, "--episodes": 20, "--with": ""}
 _GAME = "CartPole-v1"
 _GOAL = 475.0
 _LOOK_S = 0.2
@@ -47,7 +48,7 @@ async def measure(options: argparse.Namespace) -> Round:
 async def _train(runs: Path, kept: Path, options: argparse.Namespace) -> list[tuple[float, Path]]:
     """Give each checkpoint of a training, and when it was written."""
     began_s = time.time()
-    words = ("--save-interval-s", str(options.every))
+    words = ("--save-interval-s", str(options.every), *shlex.split(getattr(options, "with")))
     server = await Training.start(runs, f"gym:{_GAME}=2", options.round, *words)
     saved: list[tuple[float, Path]] = []
 

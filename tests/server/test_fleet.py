@@ -505,13 +505,14 @@ def test_one_that_cannot_be_started_is_told_and_tried_again(stage: Stage, tmp_pa
 
 
 def test_a_frozen_client_of_a_real_server_is_started_again(start: Callable[..., Server]) -> None:
-    server = start("--launch", "ale:pong=2", "--stall-s", "3", "--stagger-s", "0.5")
+    # Long enough for an emulator to start on a busy machine: the other one is not to be killed.
+    server = start("--launch", "ale:pong=2", "--stall-s", "8", "--stagger-s", "0.5")
     server.wait_for("ale-pong-1 at .* joined agent pong")
     server.wait_for("ale-pong-2 at .* joined agent pong")
     frozen = child_named(server, "ale-pong-2")
     os.kill(frozen, signal.SIGSTOP)
     # Its last words may be none: it joins before it says that it is connected.
-    server.wait_for("emulator ale-pong-2 sent no frame for 3 s and was killed: .*again in 1 s")
+    server.wait_for("emulator ale-pong-2 sent no frame for 8 s and was killed: .*again in 1 s")
     assert not Path(f"/proc/{frozen}").exists()
     server.wait_for(r"(?s)ale-pong-2 started again.*ale-pong-2 at .* joined agent pong")
     assert "ale-pong-1 sent no frame" not in server.text

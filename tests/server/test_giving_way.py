@@ -17,6 +17,9 @@ from tools.control import Line, find
 Start = Callable[..., Server]
 EAGER = ("--min-replay", "100", "--batch-size", "16", "--training-steps-per-sample", "1")
 LOOKS_S = 5.0  # long enough for a verdict: one look a second
+# A learner's process may take so long to start that the rest is over before it trains: the next
+# one comes when the governor forgets, after 40 looks.
+NEXT_REST_S = 75.0
 
 # Each step keeps the event loop busy for half a second: no machine is so fast that the games would
 # not suffer, nor so slow that they would without training.
@@ -70,9 +73,11 @@ class Watched:
         self._seen: Iterator[dict[str, Any]] = self._line.watch(0.05)
         self.until(lambda now: now["agents"] and now["agents"][0]["steps"] > 0)
 
-    def until(self, holds: Callable[[dict[str, Any]], Any]) -> dict[str, Any]:
+    def until(
+        self, holds: Callable[[dict[str, Any]], Any], patience_s: float = PATIENCE_S
+    ) -> dict[str, Any]:
         """Give the first snapshot of which something holds, and wait for it not for ever."""
-        deadline = time.monotonic() + PATIENCE_S
+        deadline = time.monotonic() + patience_s
         for now in self._seen:
             if holds(now):
                 return now
@@ -85,9 +90,12 @@ class Watched:
         self.until(lambda now: seen.append(now) or now["uptime_s"] > seen[0]["uptime_s"] + seconds)
         return seen
 
-    def finish(self) -> None:
-        self._player.finish()
+    def __enter__(self) -> Watched:
+        return self
+
+    def __exit__(self, *_: object) -> None:
         self._line.__exit__()
+        self._player.finish()
 
 
 def told(state: Hold) -> Callable[[dict[str, Any]], bool]:
@@ -100,13 +108,12 @@ def is_resting(now: dict[str, Any]) -> bool:
 
 def test_what_is_reached_anyway_costs_training_nothing(start: Start, tmp_path: Path) -> None:
     server = start(*EAGER, "--hold-fps", "1", "--hold-p99-ms", "100000")
-    watched = Watched(server, tmp_path / "runs")
-    seen = watched.during(LOOKS_S)
+    with Watched(server, tmp_path / "runs") as watched:
+        seen = watched.during(LOOKS_S)
     assert seen[0]["governed"]["goal"] == "1 fps, 100000 ms p99"
     assert all(map(told(Hold.HOLDING), seen))
     assert {now["governed"]["training_share"] for now in seen} == {1.0}
     assert not any(map(is_resting, seen))
-    watched.finish()
     assert server.stop() == 0, server.text
 
 
@@ -116,12 +123,11 @@ def test_what_nobody_could_reach_is_not_blamed_on_training(
     start: Start, tmp_path: Path, goal: tuple[str, str], home: str
 ) -> None:
     server = start(*EAGER, *goal, "--trainer", home, script=SLOW)
-    watched = Watched(server, tmp_path / "runs")
-    assert not told(Hold.HOLDING)(watched.until(is_resting))
-    rested = watched.until(told(Hold.BEYOND))
-    steps = rested["agents"][0]["steps"]
-    watched.until(lambda now: now["agents"][0]["steps"] > steps)  # it was worth no more rest
-    watched.finish()
+    with Watched(server, tmp_path / "runs") as watched:
+        assert not told(Hold.HOLDING)(watched.until(is_resting, NEXT_REST_S))
+        rested = watched.until(told(Hold.BEYOND))
+        steps = rested["agents"][0]["steps"]
+        watched.until(lambda now: now["agents"][0]["steps"] > steps)  # it was worth no more rest
     assert server.stop() == 0, server.text
 
 
@@ -130,10 +136,11 @@ def test_training_gives_way_until_the_goal_is_held(
     start: Start, tmp_path: Path, goal: tuple[str, str]
 ) -> None:
     server = start(*EAGER, *goal, script=HOGGING)
-    watched = Watched(server, tmp_path / "runs")
-    watched.until(told(Hold.MISSED))
-    watched.until(is_resting)
-    watched.until(lambda now: 0 < now["governed"]["training_share"] < 1)
-    watched.until(lambda now: told(Hold.HOLDING)(now) and 0 < now["governed"]["training_share"] < 1)
-    watched.finish()
+    with Watched(server, tmp_path / "runs") as watched:
+        watched.until(told(Hold.MISSED))
+        watched.until(is_resting)
+        watched.until(lambda now: 0 < now["governed"]["training_share"] < 1)
+        watched.until(
+            lambda now: told(Hold.HOLDING)(now) and 0 < now["governed"]["training_share"] < 1
+        )
     assert server.stop() == 0, server.text

@@ -147,9 +147,9 @@ TOLD = {
     "R": "max replay ratio 64 → none",
     "f": "n step natural → 2",
     "F": "n step 2 → 3",
-    "h": "heartbeat s natural → 5",
-    "H": "heartbeat s 5 → 10",
-    "z": "heartbeat s 10 → 5 (undone)",
+    "h": "heartbeat s natural → 0.5",
+    "H": "heartbeat s 0.5 → 1",
+    "z": "heartbeat s 1 → 0.5 (undone)",
     "vv": "verbose on → off",  # at once: told of every episode, nobody could read the rest
     "w": "weights in play are new",
     "y": "target network is new",
