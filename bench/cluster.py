@@ -214,8 +214,9 @@ async def _fresh_weights(app: App, options: argparse.Namespace) -> Round:
     assert app.conductor is not None
     for _ in range(_FRESH):
         agent, began = app.agents[host.AGENT], time.perf_counter()
-        while await agent.refresh_policy() is None:
-            pass  # the learner was busy for a second
+        while await agent.refresh_policy() is None:  # the learner was busy for a second
+            if time.perf_counter() - began > _PATIENCE_S:
+                raise LaunchError("the learner gives no weights")
         put_out = agent.weights.version if agent.weights else 0
         while await app.conductor.version_in_play(host.AGENT) < put_out:
             await asyncio.sleep(_LOOK_S)

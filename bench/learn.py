@@ -64,6 +64,7 @@ WHO = ("ours", "sb3", "sb3-eager")
 GOALS = {"pong": (10.0, 15.0, 18.0), "breakout": (30.0,)}  # returns to which the time is told
 _EMULATORS = 2
 _NICENESS = 10  # of emulators, as the fleet has it
+_SEED_STRIDE = 1_000_003  # the same
 _ROOT = Path(__file__).resolve().parent.parent
 _LOOK_S = 0.2
 _END_S = 60.0  # for a server to save and end
@@ -240,7 +241,9 @@ def _train_ours(plan: Plan, directory: Path, who: str, seed: int) -> None:
             port = _port(server, log)
             for number in range(_EMULATORS):
                 seat = [game, "--observation", plan.exam.observation, "--agent", game]
-                seat += ["--server", f"127.0.0.1:{port}", "--seed", str(1000 * seed + number)]
+                # Far apart: a client counts its seed up by one an episode.
+                seat += ["--seed", str((1000 * seed + number) * _SEED_STRIDE)]
+                seat += ["--server", f"127.0.0.1:{port}"]
                 client = ["nice", "-n", str(_NICENESS), sys.executable, "-m", "client_py", "--ale"]
                 # The server ends first: a client that lost it has ended by itself.
                 log_of_it = directory / f"client-{number}.log"

@@ -167,6 +167,8 @@ class App:
         self.probe: Probe | None = None
         self._perch = Perch()
         self._courtesy: Courtesy | None = None
+        self._share_held = 1.0  # of its time that the governor leaves to training
+        self._share = 1.0  # that training has
         self.governor: Governor | None = None
         if trainer.hold_fps or trainer.hold_p99_ms:
             self.governor = Governor(fps=trainer.hold_fps, p99_ms=trainer.hold_p99_ms)
@@ -237,7 +239,7 @@ class App:
         asyncio.get_running_loop().set_exception_handler(self._loop_error)
         # The port first: if it is taken, nothing is written anywhere.
         inside = await self._listen()
-        self._open_run()
+        self._open_run(await asyncio.to_thread(self._emulator_versions))
         self._take_up_agents()
         if self.conductor is not None:
             await self.conductor.start()
@@ -249,7 +251,7 @@ class App:
         gc.freeze()
         self._take_up_duties()
 
-    def _open_run(self) -> None:
+    def _open_run(self, emulators: dict[str, str]) -> None:
         """Find or make what is kept on disk, and note that it goes on."""
         config, loop = self._config, asyncio.get_running_loop()
         self._run = Run.open(Path(config.run.runs_dir), config.run.run, fresh=config.run.fresh)
@@ -257,7 +259,7 @@ class App:
             self.events.add(f"starting over; the old run is kept as {_short(self._run.kept_as)}")
         if self.conductor is not None:
             self.conductor.open(self._run.path, self._run.kept_as)
-        described = versions.described(config, self._emulator_versions())
+        described = versions.described(config, emulators)
         self._run.note_start(described)
         self._curves = Curves(
             self._run.path,
@@ -331,7 +333,7 @@ class App:
             self.probe.start()
         if self.governor:
             self._every(governor_module.LOOK_S, self._govern)
-        elif config.trainer.trainer == "process":
+        if config.trainer.trainer == "process":
             self._courtesy = Courtesy()
             self._every(courtesy_module.LOOK_S, self._be_courteous)
         self._tasks.append(asyncio.create_task(self._guarded(self._keep_saving())))
@@ -510,14 +512,19 @@ class App:
 
     async def _heartbeat(self) -> None:
         """Copy trained weights into play, and once as soon as training has begun."""
+        told = ""
         while True:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._sync_now.wait(), self._beat_s)
             self._sync_now.clear()
+            problem = ""
             try:
                 await self.helm.sync()
             except HelmError as error:
-                self.events.add(str(error), "error")
+                problem = str(error)
+            if problem and problem != told:  # once, not with every heartbeat
+                self.events.add(problem, "error")
+            told = problem
 
     async def _mind_clocks(self) -> None:
         self.listener.mind_clocks()
@@ -541,19 +548,27 @@ class App:
 
     async def _govern(self) -> None:
         assert self.governor is not None and self.probe is not None
-        self.governor.tend(self.agents.values(), self.probe.lag_s)
+        self._share_held = self.governor.tend(self.agents.values(), self.probe.lag_s)
+        self._give_way()
+
+    async def _be_courteous(self) -> None:
+        assert self._courtesy is not None
+        self._courtesy.look(shares_core=self._perch.core is not None)
+        self._give_way()
+
+    def _give_way(self) -> None:
+        """Let training use what both the governor and courtesy leave it."""
+        courteous = self._courtesy.share if self._courtesy is not None else 1.0
+        self._share = min(self._share_held, courteous)
+        for agent in self.agents.values():
+            agent.give_way(self._share)
 
     def _governed(self) -> Governed | None:
         """Give what training gives way to, if anything."""
         if self.governor is not None:
-            return self.governor.view()
-        return self._courtesy.view() if self._courtesy is not None else None
-
-    async def _be_courteous(self) -> None:
-        assert self._courtesy is not None
-        share = self._courtesy.look()
-        for agent in self.agents.values():
-            agent.give_way(share)
+            return dataclasses.replace(self.governor.view(), training_share=self._share)
+        trains = any(agent.is_training for agent in self.agents.values())
+        return self._courtesy.view() if self._courtesy is not None and trains else None
 
     async def _tend_fleet(self) -> None:
         for text in self._fleet.tend(self.lobby.silences(time.monotonic())):

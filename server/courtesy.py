@@ -10,6 +10,7 @@ once waits for nearly nothing, and nothing is taken from training.
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections import deque
@@ -38,9 +39,14 @@ class Courtesy:
         self._looks: deque[tuple[float, float]] = deque(maxlen=_LOOKS + 1)
         self.share = 1.0
 
-    def look(self) -> float:
-        """Look at how long we have waited for a core lately, and give the share."""
-        self.share = self._fair()
+    def look(self, *, shares_core: bool = False) -> float:
+        """Look at how long we have waited for a core lately, and give the share.
+
+        An event loop that shares a core with its only client waits because it chose to: no rest
+        of anybody else would end that.
+        """
+        fair = self._fair()
+        self.share = 1.0 if shares_core else fair
         return self.share
 
     def view(self) -> Governed | None:
@@ -63,10 +69,10 @@ class Runqueue:
 
     def __init__(self) -> None:
         self._file = Path(f"/proc/self/task/{threading.get_native_id()}/schedstat")
+        self._waited_s = 0.0
 
     def waited_s(self) -> float:
         """Give for how long the thread was ready to run and did not; 0 where nobody counts it."""
-        try:
-            return int(self._file.read_text(encoding="ascii").split()[1]) * 1e-9
-        except (OSError, IndexError, ValueError):
-            return 0.0
+        with contextlib.suppress(OSError, IndexError, ValueError):  # also: no descriptor is free
+            self._waited_s = int(self._file.read_text(encoding="ascii").split()[1]) * 1e-9
+        return self._waited_s

@@ -33,6 +33,9 @@ from server.train.workers import TrainingWorkers
 
 _REPLAY = "replay.bin"
 _GOVERNED_NICENESS = 10  # of training where something is to be held: docs/architecture.md
+# Of a learner's process: shorter ones gain the event loop little (docs/architecture.md). Where
+# something is to be held, each look of a second must see its share of them.
+_LEAST_REST_S = 0.05
 
 # Live settings whose bounds are those of a setting; where they have no schedule, its value too.
 _SOURCES: dict[str, tuple[str, str]] = {
@@ -295,6 +298,7 @@ def _trainer(
 ) -> Trainer:
     """Give the learner the home that the settings ask for."""
     settings = config.trainer
+    held = bool(settings.hold_fps or settings.hold_p99_ms)
     common: dict[str, Any] = {
         "name": name,
         "replay": replay,
@@ -302,12 +306,17 @@ def _trainer(
         "max_replay_ratio": settings.max_replay_ratio,
         "controls": controls,
         "on_death": on_death,
-        "niceness": _GOVERNED_NICENESS if settings.hold_fps or settings.hold_p99_ms else 0,
+        "niceness": _GOVERNED_NICENESS if held else 0,
     }
     if settings.trainer == "process":
         file = directory / _REPLAY
         return TrainingProcess(
-            recipe=recipe, replay_file=file, directory=directory, on_fall=on_fall, **common
+            recipe=recipe,
+            replay_file=file,
+            directory=directory,
+            on_fall=on_fall,
+            least_rest_s=0.0 if held else _LEAST_REST_S,
+            **common,
         )
     learner = recipe.make(replay)
     if settings.trainer == "workers":

@@ -277,7 +277,7 @@ class Snapshot:
         float, ...
     ] = ()  # when the newest changes of them were, as time_s; since start
     contention: Contention | None = None  # None where nothing is measured
-    governed: Governed | None = None  # None where nothing is to be held
+    governed: Governed | None = None  # None where training gives way to nothing
     cluster: ClusterView | None = None  # None on one machine
 
 

@@ -126,13 +126,16 @@ def _fleet(options: argparse.Namespace) -> Fleet:
 
 
 def _say_if_away(server: str) -> None:
-    """Warn of a server that cannot be reached; an address may be wrong."""
-    host, _, port = fleet_module.reachable(server.split(",")[0]).rpartition(":")
-    try:
-        socket.create_connection((host.strip("[]"), int(port)), _REACH_S).close()
-    except OSError as error:
-        problem = error.strerror or error
-        print(f"no server at {server} ({problem}); the emulators wait for it", flush=True)
+    """Warn where no server can be reached; an address may be wrong."""
+    for address in server.split(","):
+        host, _, port = fleet_module.reachable(address).rpartition(":")
+        try:
+            socket.create_connection((host.strip("[]"), int(port)), _REACH_S).close()
+        except OSError as error:
+            problem = error.strerror or error
+        else:
+            return
+    print(f"no server at {server} ({problem}); the emulators wait for it", flush=True)
 
 
 @contextlib.contextmanager

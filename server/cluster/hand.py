@@ -40,7 +40,7 @@ class LearnerHand:
         """Have a method called there; what comes back is as if the learner were here."""
         answer = self._actor.ask(method, *arguments)
         if method == "put_out":
-            return _then(answer, lambda out: own(ray.get(out[0])))
+            return _then_aside(answer, _fetched)
         return _then(answer, as_tensors) if method == "get_state" else answer
 
     def dismiss(self) -> None:
@@ -123,6 +123,10 @@ class LearnerPost:
         return own(ray.get(out, timeout=_PATIENCE_S))
 
 
+def _fetched(out: list[Any]) -> Weights:
+    return own(ray.get(out[0], timeout=_PATIENCE_S))
+
+
 def own(weights: Weights) -> Weights:
     """Give weights with memory and a clock of our own: what Ray gives is shared, and far away."""
     return dataclasses.replace(weights, flat=np.array(weights.flat), time_s=time.monotonic())
@@ -165,12 +169,24 @@ def _all_of(answers: Sequence[Future[Any]]) -> Future[list[Any]]:
 def _then(answer: Future[Any], change: Callable[[Any], Any]) -> Future[Any]:
     """Give what becomes of an answer."""
     changed: Future[Any] = Future()
+    answer.add_done_callback(lambda known: _settle(changed, known, change))
+    return changed
+
+
+def _then_aside(answer: Future[Any], change: Callable[[Any], Any]) -> Future[Any]:
+    """Give the same where it takes a while: Ray's own thread, which hears all answers, goes on."""
+    changed: Future[Any] = Future()
 
     def hear(known: Future[Any]) -> None:
-        try:
-            changed.set_result(change(known.result()))
-        except Exception as error:  # carried to whoever asked
-            changed.set_exception(error)
+        settling = (changed, known, change)
+        threading.Thread(target=_settle, args=settling, name="fetch", daemon=True).start()
 
     answer.add_done_callback(hear)
     return changed
+
+
+def _settle(changed: Future[Any], known: Future[Any], change: Callable[[Any], Any]) -> None:
+    try:
+        changed.set_result(change(known.result()))
+    except Exception as error:  # carried to whoever asked
+        changed.set_exception(error)

@@ -6,6 +6,7 @@ import gc
 import os
 import secrets
 import socket
+import sys
 import threading
 import time
 import traceback
@@ -15,8 +16,9 @@ from typing import Any
 import numpy as np
 import ray
 import torch
+from ray.exceptions import RayError
 
-from server.cluster.fabric import this_address
+from server.cluster.fabric import reason, this_address
 from server.cluster.hand import as_arrays, as_tensors
 from server.controls import Controls
 from server.learn.group import LONGEST_SILENCE_S, Group, Place, go_to, open_place
@@ -168,11 +170,14 @@ class LearnerActor(_Ringed):
     def put_out(self) -> list[Any]:
         """Put the newest weights out, once for all who fetch them; give the reference."""
         with self._putting:
-            weights = self._thread.weights().result()
-            self._out = ray.put(weights)
-            self._out_version, self._out_step = weights.version, weights.step
-            self._out_s = time.monotonic()
+            self._put_out()
         return self.newest()
+
+    def _put_out(self) -> None:
+        weights = self._thread.weights().result()
+        self._out = ray.put(weights)
+        self._out_version, self._out_step = weights.version, weights.step
+        self._out_s = time.monotonic()
 
     def get_state(self) -> State:
         """Give everything that a checkpoint needs, as arrays."""
@@ -203,10 +208,22 @@ class LearnerActor(_Ringed):
         """Put weights out where nobody asks for it: the server that steers may be away."""
         while True:
             time.sleep(_LOOK_S)
-            late = time.monotonic() - self._out_s > _LATE * self._beat_s
-            first = self._out_step == 0 < self._thread.report.steps
-            if first or (late and self._thread.report.steps != self._out_step):
-                self.put_out()
+            if not self._is_late():
+                continue
+            with self._putting:
+                if not self._is_late():  # they were being put out just then
+                    continue
+                try:
+                    self._put_out()
+                except RayError as error:  # a store that is full may have room in a while
+                    self._out_s = time.monotonic()
+                    print(f"weights were not put out: {reason(error)}", file=sys.stderr, flush=True)
+
+    def _is_late(self) -> bool:
+        """Say whether there are weights that somebody should have asked for by now."""
+        late = time.monotonic() - self._out_s > _LATE * self._beat_s
+        first = self._out_step == 0 < self._thread.report.steps
+        return first or (late and self._thread.report.steps != self._out_step)
 
 
 class FollowerActor(_Ringed):

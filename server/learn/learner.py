@@ -30,6 +30,10 @@ from server.learn.schedule import Linear, Warmed
 from server.net.wire import Source
 from server.spaces import Spaces
 
+# Between states that are kept as good ones: weights may grow for a while before they overflow, and
+# a learner in a process of its own gives its state with every heartbeat.
+_GOOD_S = 60.0
+
 
 @dataclass(frozen=True, slots=True)
 class Rules:
@@ -163,7 +167,8 @@ class Learner:
             "exp_avg_sq": torch.zeros_like(self._flat),
             "step": torch.zeros((), device=self._device),
         }
-        self._good = self._tensors()  # as last kept while all was well
+        self._good = self._tensors()  # as kept while all was well
+        self._good_s = -math.inf  # when
         self._version = 0
         self._samples = 0
         self._sample_s = 0.0
@@ -322,8 +327,9 @@ class Learner:
         """Give everything a checkpoint needs: tensors by name, and plain counters."""
         began = time.perf_counter()
         tensors, report = self._tensors(), self.report
-        if not report.bad:
-            self._good = tensors
+        now_s = self._clock()
+        if not report.bad and now_s - self._good_s >= _GOOD_S:
+            self._good, self._good_s = tensors, now_s
         self._sync_s += time.perf_counter() - began
         return {
             "tensors": tensors,

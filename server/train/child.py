@@ -26,8 +26,6 @@ from server.learn.replay import Layout, Replay
 from server.train.board import Board
 from server.train.thread import TrainingThread
 
-_LEAST_REST_S = 0.05  # shorter ones gain the event loop little: docs/architecture.md
-
 
 class Child:
     """Trains as it is told, and shows what comes of it."""
@@ -49,7 +47,7 @@ class Child:
             on_death=self._die,
             on_progress=self._show_progress,
             niceness=plan["niceness"],
-            least_rest_s=_LEAST_REST_S,
+            least_rest_s=plan["least_rest_s"],
         )
         self._hear: dict[str, Callable[[Any], object]] = {
             "controls": lambda plain: self._thread.set_controls(Controls(**plain)),

@@ -85,6 +85,7 @@ class TrainingProcess:
         on_death: Callable[[BaseException], None],
         on_fall: Callable[[str], None],
         niceness: int = 0,
+        least_rest_s: float = 0.0,
     ) -> None:
         self._name = name
         self._directory = directory
@@ -98,6 +99,7 @@ class TrainingProcess:
             "min_replay": min_replay,
             "max_replay_ratio": max_replay_ratio,
             "niceness": niceness,
+            "least_rest_s": least_rest_s,
         }
         # Told again to each process that takes over.
         self._told: dict[str, Any] = {"controls": asdict(controls), "clients": True, "share": 1.0}

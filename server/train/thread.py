@@ -271,7 +271,7 @@ class TrainingThread:
         self._on_progress()
         self._began_s = time.monotonic()
         rested_s = self._began_s - began_s  # that counts, too
-        paid_s = rested_s * share / (1 - share) if share < 1 else math.inf
+        paid_s = rested_s * share / (1 - share) if 0 < share < 1 else math.inf
         self._worked_s = max(0.0, self._worked_s - paid_s)
 
     def _may_train(self) -> bool:

@@ -64,6 +64,16 @@ def test_the_mean_of_four_looks_counts_and_what_is_past_is_forgotten() -> None:
     assert found[4:] == pytest.approx([0.6, 0.7, 0.8, 1.0, 1.0])
 
 
+def test_who_shares_a_core_with_its_only_client_waits_by_choice() -> None:
+    now = waited = 0.0
+    courtesy = Courtesy(lambda: waited, lambda: now)
+    courtesy.look()
+    now, waited = 0.5, 0.2
+    assert courtesy.look(shares_core=True) == 1.0 and courtesy.view() is None
+    now, waited = 1.0, 0.4
+    assert courtesy.look() == 0.6
+
+
 def test_a_clock_that_stands_still_is_no_reason_to_rest() -> None:
     courtesy = Courtesy(lambda: 1.0, lambda: 7.0)
     assert [courtesy.look(), courtesy.look()] == [1.0, 1.0]
@@ -94,6 +104,17 @@ def test_the_kernel_tells_how_long_a_thread_waited_for_its_core() -> None:
         rival.kill()
         rival.wait()
     assert told[0] > 0.02
+
+
+def test_a_count_that_cannot_be_read_for_now_stays_what_it_was(
+    tmp_path: Path,
+) -> None:
+    runqueue = Runqueue()
+    runqueue._file = tmp_path / "schedstat"
+    runqueue._file.write_text("5 2000000000 7")
+    assert runqueue.waited_s() == 2.0
+    runqueue._file.unlink()
+    assert runqueue.waited_s() == 2.0
 
 
 def test_where_nobody_counts_nothing_was_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
