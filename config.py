@@ -310,7 +310,8 @@ class Learner:
     )
     target_max_age_s: float = setting(
         0.0,
-        "Age at which a target network that waits for a hard update gets it anyway; 0 sets none.",
+        "Age at which a target network that waits for a hard update gets it anyway; 0 sets none. "
+        "Soft updates never wait.",
         unit="s",
         low=0,
         high=86400,
@@ -358,7 +359,8 @@ class Trainer:
     training: bool = setting(True, "Train from the start (the key t switches it).")
     trainer: str = setting(
         "thread",
-        "Where the learner runs: in a thread of the server, in several, or in its own process.",
+        "Where the learner runs: in a thread of the server, in several, or in its own process, which "
+        "rests while the event loop waits for a core.",
         choices=("thread", "workers", "process"),
     )
     training_workers: int = setting(

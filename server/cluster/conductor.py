@@ -283,7 +283,7 @@ class Conductor:
         Those would be of another start, which had other numbers or did not come to its end.
         """
         names = [learner_name(plan.name, rank) for rank in range(plan.learners + 1)]
-        found = [self._fabric.find(name) for name in names]
+        found = [self._at_work(name) for name in names]
         actors = [actor for actor in found if actor is not None]
         if len(actors) != plan.learners or found[-1] is not None:
             for actor in actors:
@@ -318,6 +318,17 @@ class Conductor:
         hand = hands[0] if len(hands) == 1 else GroupHand(hands)
         self._learners[name] = (homes, hand)
         return hand
+
+    def _at_work(self, name: str) -> Actor | None:
+        """Find an actor; one that was told to end by a server that was killed then goes now."""
+        actor = self._fabric.find(name)
+        if actor is None:
+            return None
+        with contextlib.suppress(Exception):  # who does not answer is heard of later
+            if actor.ask("over").result(_ANSWER_S):
+                actor.dismiss()
+                return None
+        return actor
 
     def _start_actor(self, kind: type, name: str, node: Node, *arguments: Any, **how: Any) -> Actor:
         actor = self._fabric.start(kind, name, node, *arguments, **how)
@@ -365,7 +376,7 @@ class Conductor:
 
     def _placed(self, post: Post) -> Actor:
         """Give the gateway's actor, started if there is none."""
-        found = self._fabric.find(f"gateway-{post.number}")
+        found = self._at_work(f"gateway-{post.number}")
         if found is not None:
             return found
         agents = {name: (agent.game, agent.spaces) for name, agent in self._agents.items()}

@@ -324,6 +324,7 @@ class GatewayActor:
         prepare_process(config)
         factory = loop_factory() or asyncio.new_event_loop
         self._config = config
+        self._over = False
         self._loop = factory()
         self._lock, directory = _claimed(post.directory)
         here = dataclasses.replace(post, node=_this_node(post.node), directory=directory)
@@ -345,7 +346,12 @@ class GatewayActor:
 
     def close(self) -> None:
         """End in good order; the actor itself is ended by whoever asked."""
+        self._over = True
         self._call(self._gateway.shutdown())
+
+    def over(self) -> bool:
+        """Say whether it was told to end: then nobody is to take it up again."""
+        return self._over
 
     def _call(self, work: Coroutine[Any, Any, T]) -> T:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()

@@ -90,6 +90,10 @@ class _Ringed:
             self._taking_s,
         )
 
+    def over(self) -> bool:
+        """Say whether it was told to end: then nobody is to take it up again."""
+        return False  # who follows ends with the first
+
     def pid(self) -> int:
         """Give the process, for whoever looks at it from outside."""
         return os.getpid()
@@ -133,6 +137,7 @@ class LearnerActor(_Ringed):
         )
         self._started_beat_s = self._beat_s = plan.heartbeat_s
         self._told: Told | None = None
+        self._over = False
         self._following = threading.Lock()
         self._putting = threading.Lock()
         self._out: Any = None  # reference to the newest weights that were put out
@@ -199,7 +204,12 @@ class LearnerActor(_Ringed):
 
     def stop(self, timeout_s: float) -> bool:
         """End training after the sample under way; state and weights can still be asked for."""
+        self._over = True
         return self._thread.stop(timeout_s)
+
+    def over(self) -> bool:
+        """Say whether it was told to end."""
+        return self._over
 
     def _arrived(self) -> None:
         self._thread.frames_arrived(self._replay.head)

@@ -30,6 +30,7 @@ class FakeActor(Actor):
     def __init__(self, problem: Exception | None = None) -> None:
         super().__init__(None)
         self._problem = problem
+        self.over = False
         self.dismissed = False
 
     def ask(self, method: str, *arguments: Any) -> Future[Any]:
@@ -37,10 +38,11 @@ class FakeActor(Actor):
         report = GatewayReport(
             "life", HERE.id, "10.0.0.1:1", 1, Controls(), (), {}, {}, (), 0, (), 0
         )
+        answers = {"settings": CONFIG, "over": self.over}
         if self._problem:
             answer.set_exception(self._problem)
         else:
-            answer.set_result(CONFIG if method == "settings" else report)
+            answer.set_result(answers.get(method, report))
         return answer
 
     def dismiss(self) -> None:
@@ -98,6 +100,18 @@ def test_a_start_that_fails_ends_what_it_has_started_and_nothing_else(tmp_path: 
         starting.abandon()
         assert fabric.actors["gateway-0"].dismissed is not found
         assert fabric.actors["gateway-1"].dismissed
+
+
+def test_an_actor_that_was_told_to_end_is_not_taken_up(tmp_path: Path) -> None:
+    fabric = FakeFabric()
+    before = fabric.actors["gateway-0"] = FakeActor()
+    before.over = True
+    at_work = fabric.actors["gateway-1"] = FakeActor()
+    starting = conductor(fabric)
+    starting.open(tmp_path, None)
+    asyncio.run(starting.start())
+    assert before.dismissed and fabric.actors["gateway-0"] is not before
+    assert not at_work.dismissed and fabric.actors["gateway-1"] is at_work
 
 
 def test_a_run_that_is_started_over_ends_the_actors_of_the_old_one_only(tmp_path: Path) -> None:
