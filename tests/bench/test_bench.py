@@ -18,8 +18,9 @@ from typing import Any
 
 import pytest
 
+import config
 from bench import __main__ as command_line
-from bench import crowd, foe, homes, host, options, scale, soak
+from bench import crowd, foe, heads, homes, host, options, scale, soak
 from bench.figures import Round
 from server import emulators, native
 from server.emulators import LaunchError, Program
@@ -365,8 +366,18 @@ def test_heads_are_compared_by_what_their_trainings_earn(tmp_path: Path) -> None
     assert all(-2000 < value < 0 for value in figures.values())  # all that the game gives
 
 
+def test_every_head_is_what_it_is_called() -> None:
+    shapes = {}
+    for head, words in heads._WORDS.items():
+        parser = argparse.ArgumentParser()
+        config.add_arguments(parser)
+        network = config.from_arguments(parser.parse_args(words), {}).network
+        shapes[head] = (network.bins, network.dueling)
+    assert shapes == {"factored": (15, False), "branching": (15, True), "regressed": (0, False)}
+
+
 def test_cartpole_is_timed_by_the_checkpoints_of_its_training(tmp_path: Path) -> None:
-    brief = ("--minutes", "0.25", "--every", "5", "--episodes", "2")
+    brief = ("--minutes", "0.25", "--every", "5", "--episodes", "2", "--with=--heartbeat-s 0.5")
     figures = run("cartpole", tmp_path / "figures.json", *brief)
     check_defined(figures)
     reached = figures["best_mean"] >= 475
