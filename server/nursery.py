@@ -32,7 +32,7 @@ from server.train.trainer import Home, Trainer
 from server.train.workers import TrainingWorkers
 
 _REPLAY = "replay.bin"
-_GOVERNED_NICENESS = 10  # of training where a p99 is to be held: docs/architecture.md
+_GOVERNED_NICENESS = 10  # of training where something is to be held: docs/architecture.md
 # Of a learner's process: shorter ones gain the event loop little (docs/architecture.md). Where
 # something is to be held, each look of a second must see its share of them.
 _LEAST_REST_S = 0.05
@@ -306,7 +306,7 @@ def _trainer(
         "max_replay_ratio": settings.max_replay_ratio,
         "controls": controls,
         "on_death": on_death,
-        "niceness": _GOVERNED_NICENESS if settings.hold_p99_ms else 0,
+        "niceness": _GOVERNED_NICENESS if held else 0,
     }
     if settings.trainer == "process":
         file = directory / _REPLAY
