@@ -359,8 +359,8 @@ class Trainer:
     training: bool = setting(True, "Train from the start (the key t switches it).")
     trainer: str = setting(
         "thread",
-        "Where the learner runs: in a thread of the server, in several, or in its own process, which "
-        "rests while the event loop waits for a core.",
+        "Where the learner runs: in a thread of the server, in several, or in its own process, "
+        "which rests while the event loop waits for a core.",
         choices=("thread", "workers", "process"),
     )
     training_workers: int = setting(
