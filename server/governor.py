@@ -89,6 +89,7 @@ class Governor:
         self._over = 0.0  # evidence of a miss: doublings of what is allowed, added up
         self._under = 0.0  # evidence that it is held: halvings
         self._frames_per_s: float | None = None  # of the look before, with the same share
+        self._in_between = False  # the share has just changed: some of the look is of the old one
         self.share = 1.0
         self.state = Hold.HOLDING
         self._resting = False
@@ -117,6 +118,7 @@ class Governor:
         if self._given() != given:  # what comes now is not to be mixed with what was
             self._begin_anew()
             self._frames_per_s = None
+            self._in_between = True
         return self._given()
 
     def view(self) -> Governed:
@@ -142,7 +144,8 @@ class Governor:
             self._forget()
             # What speaks against the share of now still does: a narrow miss needs many looks.
             self._over, self._under = over, under
-        self._frames_per_s = look.frames_per_s
+        self._frames_per_s = None if self._in_between else look.frames_per_s
+        self._in_between = False
         self._votes.append(max(self._used_p99(look), self._used_fps(look)))
         used = statistics.median_low(self._votes[-_VOTES:])
         if self._resting:

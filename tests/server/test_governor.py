@@ -66,6 +66,16 @@ def test_the_nearer_a_miss_the_more_looks_it_takes() -> None:
     assert shares == [1.0] * 3 + [0.0] * 2 + [0.5]
 
 
+def test_a_step_that_goes_on_into_a_rest_is_no_other_load() -> None:
+    """The first look of a rest holds the end of the step under way: half of the frames/s."""
+    governor, fps = Governor(fps=0, p99_ms=8), {0.0: 2000.0}
+    shares = [1.0, 1.0]
+    for _ in range(5):
+        mean = (fps.get(shares[-1], 200.0) + fps.get(shares[-2], 200.0)) / 2
+        shares.append(governor.decide(look(fps=mean, latency_ms=50 if shares[-1] else 2)))
+    assert shares[2:6] == [1.0, 0.0, 0.0, 0.5]
+
+
 def test_a_narrow_miss_is_found_out_in_the_end() -> None:
     """With all of its training the goal is missed by 2.5 %: one look says nearly nothing."""
     governor, shares = Governor(fps=2000, p99_ms=0), [1.0]
